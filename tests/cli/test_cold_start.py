@@ -1,0 +1,60 @@
+"""The command line starts fast because it loads nothing that it does not need."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY = {"matplotlib", "numpy", "pandas", "pydantic", "torch"}
+
+ESTIMATE = """
+import sys
+from zeroplan.cli import main
+sys.argv[1:] = ["estimate", "--model", "70b", "--gpus", "64", "--link", "ib"]
+"""
+
+
+def _python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import zeroplan", "import zeroplan; zeroplan.estimate", f"{ESTIMATE}\ntry: main()\nexcept SystemExit: pass"],
+    ids=["import", "library", "command"],
+)  # fmt: skip
+def test_nothing_heavy_is_loaded(code: str) -> None:
+    loaded = _python(f"{code}\nimport sys; print('|', *sys.modules)").rpartition("|")[2]
+    assert not HEAVY & set(loaded.split())
+
+
+def test_importing_says_nothing() -> None:
+    assert _python("import zeroplan") == ""
+
+
+def test_a_cold_estimate_takes_at_most_twice_what_its_frameworks_take_to_load() -> None:
+    """The best of several, so that a busy machine does not decide."""
+    estimate = f"{ESTIMATE}\ntry: main()\nexcept SystemExit: pass"
+    assert _best_seconds(estimate) <= 2 * _best_seconds("import typer, pydantic")
+
+
+def _best_seconds(code: str, repeats: int = 7) -> float:
+    return min(_seconds(code) for _ in range(repeats))
+
+
+def _seconds(code: str) -> float:
+    start = time.perf_counter()
+    _python(code)
+    return time.perf_counter() - start
+
+
+def test_the_public_names_are_there_and_stay_callable() -> None:
+    _python(
+        "import zeroplan, zeroplan.estimation, zeroplan.estimation.record\n"
+        "assert callable(zeroplan.estimate)\n"
+        "from zeroplan import *\n"
+        "assert set(zeroplan.__all__) <= set(dir())\n"
+        "assert dir(zeroplan) == zeroplan.__all__"
+    )

@@ -1,0 +1,123 @@
+"""The exit code says how it went, and standard output is empty unless there is an answer."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+BROKEN = """
+import sys
+from zeroplan import cli, errors, estimation
+def fail(*_, **__):
+    raise {}
+estimation.estimate = fail
+sys.argv[1:] = ["estimate", "--model", "8b"]
+cli.main()
+"""
+
+
+def _zeroplan(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from zeroplan.cli import main; main()", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+def _failing(error: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BROKEN.format(error)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_answer_exits_with_0() -> None:
+    done = _zeroplan("estimate", "-m", "llama-3.1-8b", "-n", "8", "--strategy", "fsdp2", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [each["strategy"] for each in json.loads(done.stdout)["estimates"]] == ["fsdp2"]
+
+
+def test_a_bug_exits_with_1_a_traceback_and_a_request() -> None:
+    done = _failing("RuntimeError('boom')")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "please report" in done.stderr
+    assert "Traceback" in done.stderr
+    assert "boom" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate", "--gpus", "8"],
+        ["estimate", "--model", "8b", "--widht"],
+        ["guess"],
+        ["inspect"],
+        ["inspect", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
+    done = _zeroplan(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate", "--model", "8b", "--gpus", "0"],
+        ["estimate", "--model", "no-such-model"],
+        ["estimate", "--spec", "/no/such/spec.toml"],
+        ["estimate", "--spec", "-"],
+        ["inspect", "no-such-model"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_spec_exits_with_3_and_at_most_two_lines(arguments: list[str]) -> None:
+    done = _zeroplan(*arguments, stdin="[model]\nsource = 3")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("zeroplan: ")
+    assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_where_nothing_fits_the_answer_still_comes_and_exits_with_4(form: list[str]) -> None:
+    done = _zeroplan("estimate", "-m", "llama-3.1-70b", "--strategy", "ddp", *form)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert "ddp" in done.stdout
+
+
+def test_a_missing_part_exits_with_6() -> None:
+    done = _failing("errors.MissingPartError('torch is missing')")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert done.stderr == "zeroplan: torch is missing\n"
+
+
+def test_an_interrupt_exits_with_130() -> None:
+    command = [sys.executable, "-c", "from zeroplan.cli import main; main()"]
+    with subprocess.Popen(
+        [*command, "estimate", "--spec", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        time.sleep(1.0)  # it waits for standard input by then
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=10)
+    assert (process.returncode, out) == (130, b"")
+
+
+def test_debug_shows_the_traceback_of_a_mendable_error() -> None:
+    done = _zeroplan("estimate", "--model", "8b", "--gpus", "0", "--debug")
+    assert "Traceback" in done.stderr
+    assert "SpecError" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["estimate"]], ids=["alone", "estimate"])
+def test_a_command_alone_shows_its_help(arguments: list[str]) -> None:
+    done = _zeroplan(*arguments)
+    assert done.returncode == 0
+    assert "Usage: zeroplan" in done.stdout
+
+
+def test_version_is_said() -> None:
+    done = _zeroplan("--version")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "zeroplan")

@@ -1,0 +1,136 @@
+"""A made-up answer, for the tests of what is done with one."""
+
+from dataclasses import replace
+
+import pytest
+
+from zeroplan.estimation.record import (
+    Assumption,
+    Collective,
+    Communication,
+    Estimate,
+    Memory,
+    PeakBreakdown,
+    PhasePeaks,
+    StrategyEstimate,
+    Time,
+    Verdict,
+)
+from zeroplan.spec.run import Strategy
+from zeroplan.spec.toml import load_spec
+
+GIB = 2**30
+
+
+@pytest.fixture
+def answer() -> Estimate:
+    """DDP that does not fit, ZeRO-3 that just does, FSDP2 that fits."""
+    return Estimate(
+        inputs=load_spec(model="llama-3.1-8b", gpus=64, sequence_length=4096, link="ib-ndr400"),
+        assumptions=(
+            Assumption(
+                name="cuda_context_bytes",
+                value=500_000_000,
+                unit="B",
+                kind="assumed",
+                source="PyTorch issues 107667 and 109888",
+            ),
+            Assumption(
+                name="hbm_bytes_per_second",
+                value=3.35e12,
+                unit="B/s",
+                kind="datasheet",
+                source="the datasheet",
+            ),
+        ),
+        notes=("sharding.bucket_bytes is ignored: <ddp> only.",),
+        estimates=(
+            _estimate("ddp", "does_not_fit", gib=130, seconds=1.5),
+            _estimate("zero3", "tight", gib=77, seconds=1.25),
+            _estimate("fsdp2", "fits", gib=40, seconds=1.0),
+        ),
+    )
+
+
+@pytest.fixture
+def nothing_fits(answer: Estimate) -> Estimate:
+    """The same with nothing that fits."""
+    return replace(answer, estimates=answer.estimates[:1])
+
+
+def _estimate(
+    strategy: Strategy, verdict: Verdict, *, gib: int, seconds: float
+) -> StrategyEstimate:
+    breakdown = PeakBreakdown(
+        parameters=10 * GIB,
+        unsharded_parameters=2 * GIB,
+        gradients=0,
+        unsharded_gradients=GIB,
+        optimizer=8 * GIB,
+        activations=(gib - 30) * GIB,
+        loss=GIB,
+        all_gather_buffers=2 * GIB,
+        reduce_scatter_buffers=2 * GIB,
+        temporaries=3 * GIB,
+        workspaces=GIB // 2,
+        other=GIB // 2,
+    )
+    return StrategyEstimate(
+        strategy=strategy,
+        verdict=verdict,
+        memory=Memory(
+            parameters_bytes=10 * GIB,
+            gradients_bytes=5 * GIB,
+            optimizer_bytes=8 * GIB,
+            peak_tensor_bytes=gib * GIB - GIB // 2,
+            peak_allocated_bytes=gib * GIB,
+            peak_moment="backward, block 31",
+            peak_breakdown_bytes=breakdown,
+            peak_by_phase_bytes=PhasePeaks(
+                forward=(gib - 5) * GIB, backward=gib * GIB - GIB // 2, optimizer=20 * GIB
+            ),
+            reserved_bytes=(gib + 1) * GIB,
+            device_bytes=(gib + 2) * GIB,
+            usable_bytes=79 * GIB,
+            headroom_bytes=(77 - gib) * GIB,
+        ),
+        communication=Communication(
+            collectives=(
+                Collective(
+                    name="all_gather",
+                    phase="forward",
+                    group="shard",
+                    count=33,
+                    input_bytes=GIB // 64,
+                    output_bytes=GIB,
+                    wire_bytes=GIB * 63 // 64,
+                    seconds=0.25,
+                ),
+                Collective(
+                    name="all_gather",
+                    phase="backward",
+                    group="shard",
+                    count=33,
+                    input_bytes=GIB // 64,
+                    output_bytes=GIB,
+                    wire_bytes=GIB * 63 // 64,
+                    seconds=0.125,
+                ),
+            ),
+            wire_bytes=2 * (GIB * 63 // 64),
+            inter_node_wire_bytes=GIB // 4,
+        ),
+        time=Time(
+            step_seconds=seconds,
+            compute_seconds=0.75,
+            optimizer_seconds=0.03125,
+            communication_seconds=0.375,
+            exposed_communication_seconds=0.09375,
+            low_seconds=seconds * 0.875,
+            high_seconds=seconds * 1.125,
+            bound_by="compute",
+            tokens_per_second_per_gpu=4096 / seconds,
+            model_flops_utilization=0.4375,
+            hardware_flops_utilization=None,
+        ),
+    )

@@ -1,0 +1,169 @@
+"""The record is the contract's JSON, in its order, and shows itself in a notebook."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from zeroplan.estimation.record import Estimate, PeakBreakdown
+from zeroplan.rows import plain
+
+KEYS = {
+    "schema_version": None,
+    "zeroplan_version": None,
+    "inputs": {"model": None, "training": None, "sharding": None, "cluster": None},
+    "assumptions": {"name": None, "value": None, "unit": None, "kind": None, "source": None},
+    "notes": None,
+    "estimates": {
+        "strategy": None,
+        "verdict": None,
+        "memory": {
+            "parameters_bytes": None,
+            "gradients_bytes": None,
+            "optimizer_bytes": None,
+            "peak_tensor_bytes": None,
+            "peak_allocated_bytes": None,
+            "peak_moment": None,
+            "peak_breakdown_bytes": dict.fromkeys(
+                (
+                    "parameters",
+                    "unsharded_parameters",
+                    "gradients",
+                    "unsharded_gradients",
+                    "optimizer",
+                    "activations",
+                    "loss",
+                    "all_gather_buffers",
+                    "reduce_scatter_buffers",
+                    "temporaries",
+                    "workspaces",
+                    "other",
+                )
+            ),
+            "peak_by_phase_bytes": {"forward": None, "backward": None, "optimizer": None},
+            "reserved_bytes": None,
+            "device_bytes": None,
+            "usable_bytes": None,
+            "headroom_bytes": None,
+        },
+        "communication": {
+            "collectives": dict.fromkeys(
+                (
+                    "name",
+                    "phase",
+                    "group",
+                    "count",
+                    "input_bytes",
+                    "output_bytes",
+                    "wire_bytes",
+                    "seconds",
+                )
+            ),
+            "wire_bytes": None,
+            "inter_node_wire_bytes": None,
+        },
+        "time": dict.fromkeys(
+            (
+                "step_seconds",
+                "compute_seconds",
+                "optimizer_seconds",
+                "communication_seconds",
+                "exposed_communication_seconds",
+                "low_seconds",
+                "high_seconds",
+                "bound_by",
+                "tokens_per_second_per_gpu",
+                "model_flops_utilization",
+                "hardware_flops_utilization",
+            )
+        ),
+    },
+}
+"""Section 3 of the contract; a list stands for its items."""
+
+
+def _keys(value: object, form: object) -> None:
+    if not isinstance(form, dict):
+        return
+    for item in value if isinstance(value, list) else [value]:
+        assert list(item) == list(form)
+        for key, inner in form.items():
+            _keys(item[key], inner)
+
+
+def test_json_has_the_keys_of_the_contract_in_its_order(answer: Estimate) -> None:
+    _keys(json.loads(answer.to_json()), KEYS)
+
+
+def test_json_is_the_dictionary(answer: Estimate) -> None:
+    assert json.loads(answer.to_json()) == answer.to_dict()
+
+
+def test_a_figure_that_is_not_a_number_never_reaches_the_json(answer: Estimate) -> None:
+    first = answer.estimates[0]
+    broken = replace(first, time=replace(first.time, step_seconds=float("nan")))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        replace(answer, estimates=(broken,)).to_json()
+
+
+def test_what_is_not_known_is_null(answer: Estimate) -> None:
+    first = json.loads(answer.to_json())["estimates"][0]
+    assert first["time"]["hardware_flops_utilization"] is None
+
+
+def test_the_example_adds_up(answer: Estimate) -> None:
+    """So that tests that use it do not rest on an impossible answer."""
+    for each in answer.estimates:
+        memory = each.memory
+        parts: PeakBreakdown = memory.peak_breakdown_bytes
+        assert sum(plain(parts).values()) == memory.peak_allocated_bytes
+        assert memory.peak_allocated_bytes - parts.workspaces == memory.peak_tensor_bytes
+        assert (memory.usable_bytes or 0) - (memory.device_bytes or 0) == memory.headroom_bytes
+
+
+def test_the_fastest_is_one_that_fits(answer: Estimate, nothing_fits: Estimate) -> None:
+    assert answer.fastest is not None
+    assert answer.fastest.strategy == "fsdp2"
+    assert nothing_fits.fastest is None
+
+
+def test_a_tight_strategy_counts_as_fitting(answer: Estimate, nothing_fits: Estimate) -> None:
+    assert [each.fits for each in answer.estimates] == [False, True, True]
+    assert answer.fits
+    assert not nothing_fits.fits
+
+
+def test_repr_is_one_line_with_every_verdict(answer: Estimate) -> None:
+    assert repr(answer) == (
+        "Estimate(llama-3.1-8b: ddp does not fit, 130 GiB; zero3 tight, 77.0 GiB; "
+        "fsdp2 fits, 40.0 GiB)"
+    )
+
+
+def test_notebooks_show_both_tables_with_headed_columns(answer: Estimate) -> None:
+    page = answer._repr_html_()
+    assert page.count("<table>") == 2
+    assert '<th scope="col">verdict</th>' in page
+    assert "<td>does not fit</td>" in page
+    assert "color" not in page
+
+
+def test_a_frame_has_a_row_per_strategy_in_si_units(answer: Estimate) -> None:
+    frame = answer.to_frame()
+    assert list(frame.index) == ["ddp", "zero3", "fsdp2"]
+    assert frame.loc["fsdp2", "memory.peak_allocated_bytes"] == 40 * 2**30
+    assert frame.loc["fsdp2", "memory.peak_breakdown_bytes.loss"] == 2**30
+    assert frame.loc["fsdp2", "time.step_seconds"] == 1.0
+
+
+def test_seconds_of_a_collective_are_summed_over_phases(answer: Estimate) -> None:
+    communication = answer.estimates[0].communication
+    assert communication.seconds("all_gather") == 0.375
+    assert communication.seconds("all_reduce") == 0
+
+
+def test_seconds_are_unknown_where_one_call_is(answer: Estimate) -> None:
+    communication = answer.estimates[0].communication
+    first, second = communication.collectives
+    unknown = replace(communication, collectives=(first, replace(second, seconds=None)))
+    assert unknown.seconds("all_gather") is None

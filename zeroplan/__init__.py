@@ -1,0 +1,36 @@
+"""zeroplan: memory, communication and step time of a training set-up, before renting GPUs."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from zeroplan.estimation import estimate
+    from zeroplan.estimation.record import Estimate, StrategyEstimate
+    from zeroplan.spec.run import Run
+    from zeroplan.spec.toml import load_spec
+    from zeroplan.workload.load import load_model
+
+__all__ = ["Estimate", "Run", "StrategyEstimate", "estimate", "load_model", "load_spec"]
+
+__version__ = "0.1.0"
+
+_HOME: Final = {
+    "Estimate": "zeroplan.estimation.record:Estimate",
+    "Run": "zeroplan.spec.run:Run",
+    "StrategyEstimate": "zeroplan.estimation.record:StrategyEstimate",
+    "estimate": "zeroplan.estimation:estimate",
+    "load_model": "zeroplan.workload.load:load_model",
+    "load_spec": "zeroplan.spec.toml:load_spec",
+}
+"""Where each public name lives; it is imported when it is first used."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'zeroplan' has no attribute {name!r}")
+    module, _, attribute = _HOME[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,58 @@
+"""The command line: it parses, asks the library and hands the answer to `report`."""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from zeroplan import __version__
+from zeroplan.cli.light import LightGroup
+from zeroplan.errors import ZeroplanError
+
+__all__ = ["app", "main"]
+
+DEBUG: Final = "--debug"
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 answered, 1 a bug, 2 usage, 3 a spec, model file or profile is wrong, "
+    "4 nothing fits (still an answer), 5 outside the tolerance, 6 an optional part is missing, "
+    f"130 interrupted. {DEBUG}, anywhere on the line, shows the traceback of an error."
+)
+
+app = typer.Typer(
+    cls=LightGroup,
+    epilog=EXIT_CODES,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(*, asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"zeroplan {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def zeroplan(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version)
+    ] = False,
+) -> None:
+    """Plan GPU memory, communication and step time of a training run before renting the GPUs."""
+
+
+def main() -> None:
+    """Run the command line; the exit code says how it went (`zeroplan --help` lists them)."""
+    arguments = [argument for argument in sys.argv[1:] if argument != DEBUG] or ["--help"]
+    try:
+        app(arguments, prog_name="zeroplan")
+    except ZeroplanError as error:
+        if DEBUG in sys.argv:
+            raise
+        sys.stderr.write(f"zeroplan: {error}\n")
+        sys.exit(error.exit_code)
+    except Exception:
+        sys.stderr.write("zeroplan: this is a bug; please report it with the lines below.\n")
+        raise

@@ -1,0 +1,147 @@
+"""Every key of the spec file as a flag: made from the records, never typed twice."""
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING
+from functools import cache, wraps
+from itertools import pairwise
+from typing import Annotated, Any, Final
+
+import typer
+
+from zeroplan.cli.light import LightCommand
+from zeroplan.errors import UsageError
+from zeroplan.spec import run
+from zeroplan.spec.hints import describe, kind, literals, parse, spelled
+from zeroplan.spec.reading import Key, checked, keys, read_run
+from zeroplan.spec.toml import read_file
+
+__all__ = ["SpecCommand", "takes_run"]
+
+_SHORT: Final = {
+    "model.source": "-m",
+    "training.sequence_length": "-s",
+    "training.micro_batch_size": "-b",
+    "cluster.gpus": "-n",
+}
+_PANELS: Final = {
+    "model": "Model",
+    "training": "Training",
+    "sharding": "Sharding",
+    "sharding.deepspeed": "DeepSpeed",
+    "cluster": "Cluster",
+}
+
+
+class SpecCommand(LightCommand):
+    """A command with spec flags: `--compile` is `--compile true`, `--no-compile` the contrary."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Write out the values that switches leave unsaid; nothing at all asks for help."""
+        return super().parse_args(ctx, _spelled_out(args) or ["--help"])
+
+
+def takes_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of every spec key; its first argument is the run they describe."""
+
+    @wraps(command)
+    def with_run(**arguments: Any) -> None:
+        texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in keys()}
+        command(_run(arguments.pop("spec"), texts), **arguments)
+
+    own = list(inspect.signature(command).parameters.values())[1:]
+    with_run.__signature__ = inspect.Signature([*map(_option, keys()), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
+    return with_run
+
+
+def _run(spec: str | None, texts: dict[str, str | None]) -> run.Run:
+    """Return the run of the spec file with the given flags on top."""
+    given = {
+        dotted: parse(keys()[dotted].hint, text)
+        for dotted, text in texts.items()
+        if text is not None
+    }
+    if spec is None and "model.source" not in given:
+        raise UsageError("no model: name one with --model, or in a file given with --spec.")
+    return read_run(read_file(spec) if spec else {}, checked(given, _flag))
+
+
+def _flag(dotted: str) -> str:
+    name = "model" if dotted == "model.source" else dotted.rpartition(".")[2]
+    return f"--{name.replace('_', '-')}"
+
+
+def _parameter_name(dotted: str) -> str:
+    return _flag(dotted)[2:].replace("-", "_")
+
+
+def _option(dotted: str) -> inspect.Parameter:
+    key = keys()[dotted]
+    words = literals(key.hint)
+    option = typer.Option(
+        *filter(None, (_flag(dotted), _SHORT.get(dotted))),
+        metavar=kind(key.hint),
+        help=_help(key),
+        rich_help_panel=_PANELS[key.table],
+        autocompletion=(lambda: words) if words else None,
+    )
+    return inspect.Parameter(
+        _parameter_name(dotted),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, option],
+    )
+
+
+def _help(key: Key) -> str:
+    """Return a key's sentence, its words and its default, safe from rich's markup."""
+    facts = [describe(key.hint)] if kind(key.hint) == "WORD" else []
+    if key.default is not MISSING:
+        facts.append(f"default: {spelled(key.default)}")
+    sentence = _sentences()[key.record.__name__, key.name]
+    return f"{sentence} [{'; '.join(facts)}]".removesuffix(" []").replace("[", "\\[")
+
+
+@cache
+def _sentences() -> dict[tuple[str, str], str]:
+    """Return the sentence under each field of the records, which only their source holds."""
+    tree = ast.parse(inspect.getsource(run))
+    return {
+        (record.name, field.target.id): ast.literal_eval(doc.value)
+        for record in tree.body
+        if isinstance(record, ast.ClassDef)
+        for field, doc in pairwise(record.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(doc, ast.Expr)
+    }
+
+
+def _spelled_out(args: list[str]) -> list[str]:
+    switches = {_flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
+    spelled = []
+    for arg, following in pairwise([*args, "-"]):
+        positive = arg.replace("--no-", "--", 1)
+        if arg in switches and following.startswith("-"):
+            spelled.append(f"{arg}=true")
+        elif arg not in switches and positive in switches:
+            spelled.append(f"{positive}=false")
+        else:
+            spelled.append(arg)
+    return spelled
+
+
+_SPEC: Final = inspect.Parameter(
+    "spec",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file with any of these keys; - reads standard input. Flags win over it.",
+            rich_help_panel="Model",
+        ),
+    ],
+)

@@ -1,0 +1,66 @@
+"""`zeroplan inspect`: what a model is."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from zeroplan.errors import UsageError
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def inspect(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Preset (llama-3.1-70b), path to a config.json, or size (70b)."),
+    ] = None,
+    *,
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            "-s",
+            min=1,
+            help="Sequence length of the FLOPs; 4096, or the model's maximum if that is less. "
+            r"\[tokens]",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
+) -> None:
+    """Show what a model is: blocks, exact parameter counts, bytes, FLOPs per token."""
+    if list_all:
+        _list_presets(as_json=as_json)
+        return
+    if model is None:
+        raise UsageError("no model: name a preset (--list), a config.json or a size.")
+    from zeroplan.workload.load import load_model  # noqa: PLC0415  # not for --help
+
+    count = load_model(model, sequence_length)
+    if as_json:
+        _write_json({"model": count.to_dict()})
+        return
+    from zeroplan.report.model import show_model  # noqa: PLC0415  # rich, only to print
+    from zeroplan.report.terminal import console  # noqa: PLC0415
+
+    show_model(count, console())
+
+
+def _list_presets(*, as_json: bool) -> None:
+    from zeroplan.spec.presets import list_presets  # noqa: PLC0415  # not for --help
+
+    names = list_presets()
+    if as_json:
+        _write_json({"presets": names})
+    else:
+        sys.stdout.write("".join(f"{name}\n" for name in names))
+
+
+def _write_json(answer: dict[str, object]) -> None:
+    document = json.dumps({"schema_version": 1, **answer}, indent=2, allow_nan=False)
+    sys.stdout.write(f"{document}\n")

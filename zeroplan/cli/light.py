@@ -1,0 +1,58 @@
+"""Typer commands that start fast.
+
+Only the command that is asked for is imported. Its options stay text: typer would coerce each with a
+pydantic adapter, even one that was not given, which takes 0.1 s and knows less than the spec reader.
+"""
+
+from importlib import import_module
+from typing import Any, Final
+
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from zeroplan.errors import UsageError, perhaps
+
+__all__ = ["COMMANDS", "LightCommand", "LightGroup"]
+
+COMMANDS: Final = ("estimate", "inspect", "hardware")
+"""Modules of `zeroplan.cli`, each with an `app`, in the order of the help page."""
+
+
+class _LightOption(TyperOption):
+    """An option whose text stays text."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Leave text and what was not given alone; a switch goes on to its callback."""
+        return super().process_value(ctx, value) if isinstance(value, bool) else value
+
+
+class _LightParameters:
+    """What makes a command or a group light."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, typer's own `--help` among them, without their coercion."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the other base
+        for option in params:
+            if isinstance(option, TyperOption):
+                option.__class__ = _LightOption
+        return params
+
+
+class LightCommand(_LightParameters, TyperCommand):
+    """A command whose options are text or switches."""
+
+
+class LightGroup(_LightParameters, TyperGroup):
+    """A group that imports a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the signature is typer's
+        """Return the names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the signature is typer's
+        """Import a command by name."""
+        if cmd_name not in COMMANDS:
+            raise UsageError(f"no command {cmd_name!r}.{perhaps(cmd_name, COMMANDS)}")
+        command = get_command(import_module(f"zeroplan.cli.{cmd_name}").app)
+        command.name = cmd_name
+        return command

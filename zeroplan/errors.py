@@ -1,0 +1,39 @@
+"""The faults that a user can mend, one class per exit code."""
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["MissingPartError", "SpecError", "UsageError", "ZeroplanError", "perhaps"]
+
+
+class ZeroplanError(Exception):
+    """Anything the user can mend: the message names the place, the value and the remedy."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(ZeroplanError):
+    """The command line does not say what to do."""
+
+    exit_code = 2
+
+
+class SpecError(ZeroplanError):
+    """A spec file, model file or hardware profile is wrong or asks for what is not modelled."""
+
+    exit_code = 3
+
+
+class MissingPartError(ZeroplanError):
+    """An optional part (torch, a GPU) is needed and absent."""
+
+    exit_code = 6
+
+
+def perhaps(word: str, known: "Iterable[str]") -> str:
+    """Return " Perhaps you meant 'x'?" when a known word is close, else an empty string."""
+    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Perhaps you meant {matches[0]!r}?" if matches else ""

@@ -1,0 +1,241 @@
+"""The answer to a run: count, shard, replay, price, for every strategy side by side."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
+from zeroplan.compute.price import GpuPrice, gpu_price
+from zeroplan.estimation import record
+from zeroplan.estimation.assumptions import assumptions
+from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.memory.device import DeviceMemory, device_memory
+from zeroplan.memory.walk import Peak, peaks
+from zeroplan.schedule import script
+from zeroplan.schedule.events import Phase, Script
+from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.dtypes import dtypes
+from zeroplan.sharding.states import states
+from zeroplan.sharding.strategies import Sharding
+from zeroplan.spec.applies import ignored_keys
+from zeroplan.spec.run import Run
+from zeroplan.spec.toml import load_spec
+from zeroplan.timing.walk import Timing, walk
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.count import count_flop
+from zeroplan.workload.model import Workload, workload
+
+__all__ = ["estimate"]
+
+
+def estimate(
+    run: Run | None = None, *, profiles: Path | None = None, **keys: object
+) -> record.Estimate:
+    """Estimate memory, communication and step time per GPU.
+
+    Parameters
+    ----------
+    run
+        The question; without one it is made of the keys.
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    **keys
+        Keys of the spec file by name; `model` is the model's source.
+
+    Raises
+    ------
+    SpecError
+        The question names something unknown, contradictory or not modelled.
+
+    Examples
+    --------
+    >>> estimate(model="8b", gpus=8, strategy="fsdp2").estimates[0].strategy
+    'fsdp2'
+
+    """
+    question = resolve(load_spec(**keys) if run is None else run, profiles)
+    counted: dict[bool, Workload] = {}
+    answers = tuple(_answer(question, row, counted) for row in question.strategies)
+    named = [row.strategy for row in question.strategies]
+    return record.Estimate(
+        inputs=question.run,
+        assumptions=assumptions(question),
+        notes=(*question.notes, *ignored_keys(question.run, named)),
+        estimates=answers,
+    )
+
+
+def _answer(
+    question: Question, row: Sharding, counted: dict[bool, Workload]
+) -> record.StrategyEstimate:
+    plan = _plan(question, row, counted)
+    step = script(plan)
+    device, memory = _memory(question, plan, step)
+    price = gpu_price(question.gpu, plan.training.compute_dtype)
+    overlaps = question.run.cluster.backend == "nccl"
+    timing = walk(step, price, question.wires, overlaps=overlaps)
+    return record.StrategyEstimate(
+        strategy=row.strategy,
+        verdict=device.verdict,
+        memory=memory,
+        communication=_communication(question, step),
+        time=_time(plan, price, timing),
+    )
+
+
+def _plan(question: Question, row: Sharding, counted: dict[bool, Workload]) -> Plan:
+    run = question.run
+    held = dtypes(row, run.training)
+    if held.autocast not in counted:
+        batch = Batch(
+            sequences=run.training.micro_batch_size,
+            sequence_length=run.training.sequence_length,
+            dtype=run.training.compute_dtype,
+            attention=run.model.attention,
+            norm=run.model.norm,
+            rope=run.model.rope,
+            loss=run.model.loss,
+            compile=run.model.compile,
+            autocast=held.autocast,
+        )
+        counted[held.autocast] = workload(question.architecture, batch)
+    return Plan(
+        workload=counted[held.autocast],
+        row=row,
+        dtypes=held,
+        groups=strategy_groups(row, run),
+        training=run.training,
+        choice=run.sharding,
+    )
+
+
+def _memory(
+    question: Question, plan: Plan, step: Script
+) -> tuple[DeviceMemory, record.Memory]:
+    by_phase = peaks(step)
+    highest = max(by_phase.values(), key=lambda peak: peak.bytes)
+    communicators = plan.row.communicators if plan.groups.world.ranks > 1 else 0
+    device = device_memory(highest.bytes, question.gpu, communicators)
+    owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
+    breakdown = {str(c): size for c, size in highest.breakdown.items()}
+    breakdown["workspaces"] = device.workspaces_bytes
+    return device, record.Memory(
+        parameters_bytes=owned.parameters_bytes,
+        gradients_bytes=owned.gradients_bytes,
+        optimizer_bytes=owned.optimizer_bytes,
+        peak_tensor_bytes=highest.bytes,
+        peak_allocated_bytes=device.allocated_bytes,
+        peak_moment=_moment(highest),
+        peak_breakdown_bytes=record.PeakBreakdown(**breakdown),
+        peak_by_phase_bytes=record.PhasePeaks(
+            forward=by_phase["forward"].bytes,
+            backward=by_phase["backward"].bytes,
+            optimizer=by_phase["optimizer"].bytes,
+        ),
+        reserved_bytes=device.reserved_bytes,
+        device_bytes=device.device_bytes,
+        usable_bytes=device.usable_bytes,
+        headroom_bytes=device.usable_bytes - device.device_bytes,
+    )
+
+
+def _moment(peak: Peak) -> str:
+    """Name the moment of a peak: "backward, block 79"."""
+    event = peak.event
+    if event is None:
+        return "between steps"
+    if event.phase == "optimizer":
+        return "optimizer"
+    return f"{event.phase}, {event.owner}" if event.phase in event.name else (
+        f"{event.phase}, {event.owner}, {event.name}"
+    )
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    wire_bytes: float = 0.0
+    seconds: float = 0.0
+
+
+def _communication(question: Question, step: Script) -> record.Communication:
+    sums: dict[tuple[str, Phase, str], _Sum] = {}
+    between = 0.0
+    seconds: dict[object, tuple[float, float]] = {}
+    for event in step.events:
+        call = event.collective
+        if call is None:
+            continue
+        if call not in seconds:
+            seconds[call] = (
+                collective_seconds(call, question.wires),
+                inter_node_wire_bytes(call),
+            )
+        time, leaving = seconds[call]
+        one = sums.setdefault((call.name, event.phase, call.group.name), _Sum())
+        one.count += 1
+        one.input_bytes += call.input_bytes
+        one.output_bytes += call.output_bytes
+        one.wire_bytes += call.wire_bytes
+        one.seconds += time
+        between += leaving
+    return record.Communication(
+        collectives=tuple(_collectives(sums.items())),
+        wire_bytes=round(sum(one.wire_bytes for one in sums.values())),
+        inter_node_wire_bytes=round(between),
+    )
+
+
+def _collectives(
+    sums: Iterable[tuple[tuple[str, Phase, str], _Sum]],
+) -> Iterable[record.Collective]:
+    for (name, phase, group), one in sums:
+        yield record.Collective(
+            name=name,
+            phase=phase,
+            group=group,
+            count=one.count,
+            input_bytes=one.input_bytes,
+            output_bytes=one.output_bytes,
+            wire_bytes=round(one.wire_bytes),
+            seconds=one.seconds,
+        )
+
+
+def _time(plan: Plan, price: GpuPrice, timing: Timing) -> record.Time:
+    """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
+
+    Model FLOPs are three forward passes; hardware FLOPs add the recomputed one.
+    """
+    tokens = plan.workload.batch.tokens * plan.micro_steps
+    flop = count_flop(plan.workload)
+    model = 3 * flop.forward_flop * tokens
+    again = _recomputed_share(plan) * flop.recompute_flop * tokens
+    available = timing.step_seconds * price.peak_flop_per_second
+    exposed = timing.exposed_communication_seconds
+    bound: record.Bound = "compute"
+    if exposed > timing.compute_seconds:
+        bound = "communication"
+    elif timing.matmul_seconds < timing.compute_seconds / 2:
+        bound = "memory_bandwidth"
+    return record.Time(
+        step_seconds=timing.step_seconds,
+        compute_seconds=timing.compute_seconds,
+        optimizer_seconds=timing.optimizer_seconds,
+        communication_seconds=timing.communication_seconds,
+        exposed_communication_seconds=exposed,
+        low_seconds=None,
+        high_seconds=None,
+        bound_by=bound,
+        tokens_per_second_per_gpu=tokens / timing.step_seconds,
+        model_flops_utilization=model / available,
+        hardware_flops_utilization=(model + again) / available,
+    )
+
+
+def _recomputed_share(plan: Plan) -> float:
+    """Share of the blocks that run forward twice."""
+    modes = [plan.checkpointing(i) for i, u in enumerate(plan.units) if u.kind == "block"]
+    return sum(mode == "full" for mode in modes) / max(1, len(modes))

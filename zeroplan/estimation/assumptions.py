@@ -1,0 +1,78 @@
+"""Every figure that an answer rests on, with its source."""
+
+from collections.abc import Iterable
+
+from zeroplan.estimation.record import Assumption
+from zeroplan.estimation.resolve import Question
+from zeroplan.hardware import Quantity
+from zeroplan.hardware.profile import Gpu, Link
+from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, Guess
+
+__all__ = ["assumptions"]
+
+
+def assumptions(question: Question) -> tuple[Assumption, ...]:
+    """List the hardware's figures, what nobody measured, and what this version cannot say."""
+    wires = question.wires
+    links = (wires.intra,) if wires.intra.id == wires.inter.id else (wires.intra, wires.inter)
+    return (
+        *_gpu(question.gpu, question.run.training.compute_dtype),
+        *(entry for link in links for entry in _link(link)),
+        Assumption(
+            name="NIC bandwidth of a node",
+            value=wires.node_bytes_per_second,
+            unit="B/s",
+            kind="assumed",
+            source=f"{wires.inter.id}, {wires.gpus_per_node} GPUs per node",
+        ),
+        _guess(FRAGMENTATION),
+        _guess(COMMUNICATOR_BYTES),
+        Assumption(
+            name="band of the step time",
+            value=None,
+            unit="s",
+            kind="assumed",
+            source="not known in this version: efficiencies are ceilings, so real steps are slower",
+        ),
+    )
+
+
+def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
+    peak = gpu.peak_flop_per_second.get(dtype)
+    if peak is not None:
+        yield _quantity(f"{gpu.id}: {dtype} peak", peak)
+    for name, quantity in (
+        ("matmul efficiency", gpu.matmul_efficiency),
+        ("memory bandwidth", gpu.hbm_bytes_per_second),
+        ("memory bandwidth efficiency", gpu.hbm_efficiency),
+        ("usable memory", gpu.usable_bytes),
+        ("context", gpu.context_bytes),
+        ("cuBLAS workspace", gpu.cublas_workspace_bytes),
+    ):
+        yield _quantity(f"{gpu.id}: {name}", quantity)
+
+
+def _link(link: Link) -> Iterable[Assumption]:
+    for name, quantity in (
+        ("line rate", link.bandwidth_bytes_per_second),
+        ("share of the line rate", link.bandwidth_efficiency),
+        ("latency of a ring step", link.latency_seconds),
+        ("start of a collective", link.base_seconds),
+    ):
+        yield _quantity(f"{link.id}: {name}", quantity)
+
+
+def _quantity(name: str, quantity: Quantity) -> Assumption:
+    return Assumption(
+        name=name,
+        value=quantity.value,
+        unit=quantity.unit,
+        kind=quantity.kind,
+        source=quantity.source,
+    )
+
+
+def _guess(guess: Guess) -> Assumption:
+    return Assumption(
+        name=guess.name, value=guess.value, unit=guess.unit, kind="assumed", source=guess.source
+    )

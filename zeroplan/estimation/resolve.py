@@ -1,0 +1,120 @@
+"""Fill a run's defaults in: those that depend on the model, the hardware and each other."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zeroplan.comm.fabric import Fabric, fabric
+from zeroplan.errors import SpecError
+from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
+from zeroplan.sharding.groups import Groups, groups
+from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
+from zeroplan.spec.architecture import Architecture
+from zeroplan.spec.models import load_architecture
+from zeroplan.spec.run import ClusterChoice, Run, Strategy, TrainingChoice
+from zeroplan.spec.verify import verify
+
+__all__ = ["Question", "resolve", "strategy_groups"]
+
+DEFAULT_GPU = "h100-sxm5-80gb"
+DEFAULT_SEQUENCE_LENGTH = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A run whose open keys are filled, with the model and the hardware it names."""
+
+    run: Run
+    architecture: Architecture
+    gpu: Gpu
+    wires: Fabric
+    strategies: tuple[Sharding, ...]
+    notes: tuple[str, ...]
+    """What was chosen for the user, in words."""
+
+
+def resolve(run: Run, profiles: Path | None = None) -> Question:
+    """Load what a run names and choose what it leaves open.
+
+    Raises
+    ------
+    SpecError
+        An unknown model, profile or strategy, or keys that contradict each other.
+    """
+    architecture = load_architecture(run.model.source)
+    catalogue = load_catalogue(profiles)
+    cluster, gpu, wires, notes = _cluster(run.cluster, catalogue)
+    training = _training(run.training, architecture)
+    filled = verify(replace(run, cluster=cluster, training=training))
+    return Question(
+        run=filled,
+        architecture=architecture,
+        gpu=gpu,
+        wires=wires,
+        strategies=_strategies(filled),
+        notes=(*architecture.assumptions, *notes),
+    )
+
+
+def strategy_groups(row: Sharding, run: Run) -> Groups:
+    """Form a strategy's groups: hsdp shards inside a node where nothing else is said."""
+    gpus, per_node = run.cluster.gpus, _per_node(run.cluster)
+    choice = run.sharding
+    shard = gpus
+    if row.framework in ("fsdp1", "fsdp2"):
+        if choice.shard_size is not None:
+            shard = choice.shard_size
+        elif row.replicates and choice.replicate_size is not None:
+            shard = gpus // choice.replicate_size
+        elif row.replicates:
+            shard = min(gpus, per_node)
+    return groups(gpus=gpus, gpus_per_node=per_node, shard_size=shard)
+
+
+def _per_node(cluster: ClusterChoice) -> int:
+    return cluster.gpus_per_node or cluster.gpus
+
+
+def _strategies(run: Run) -> tuple[Sharding, ...]:
+    named = run.sharding.strategy
+    if named is not None:
+        return (sharding(named),)
+    nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
+    several = nodes > 1
+    return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
+
+
+def _training(training: TrainingChoice, architecture: Architecture) -> TrainingChoice:
+    if training.sequence_length is not None:
+        return training
+    longest = architecture.max_positions or DEFAULT_SEQUENCE_LENGTH
+    return replace(training, sequence_length=min(DEFAULT_SEQUENCE_LENGTH, longest))
+
+
+def _cluster(
+    cluster: ClusterChoice, catalogue: Catalogue
+) -> tuple[ClusterChoice, Gpu, Fabric, tuple[str, ...]]:
+    node = catalogue.node(cluster.node) if cluster.node else None
+    gpu = catalogue.gpu(cluster.gpu or (node.gpu.value if node else DEFAULT_GPU))
+    if node is not None and node.gpu.value != gpu.id:
+        raise SpecError(
+            f"cluster.gpu = {gpu.id!r} does not stand in node {node.id!r}, which has "
+            f"{node.gpu.value!r}: leave one of the two out."
+        )
+    source = node or gpu
+    per_node = cluster.gpus_per_node or int(
+        (node.gpus if node else gpu.gpus_per_node).value
+    )
+    intra = usual_link(cluster.intra_link or source.intra_link.value, gpu, catalogue)
+    inter = usual_link(cluster.link or source.node_link.value, gpu, catalogue)
+    notes = []
+    if cluster.link not in (None, inter.id):
+        notes.append(f"link {cluster.link!r} is {inter.id}, the usual one for {gpu.id}")
+    filled = replace(
+        cluster,
+        gpu=gpu.id,
+        gpus_per_node=per_node,
+        link=inter.id,
+        intra_link=intra.id,
+    )
+    wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=node)
+    return filled, gpu, wires, tuple(notes)

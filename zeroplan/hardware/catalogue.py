@@ -1,0 +1,148 @@
+"""Find profiles by id; only the file that is asked for is read."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from zeroplan.errors import SpecError, perhaps
+from zeroplan.hardware.profile import MAPPING_KEYS, Gpu, Link, Node, Profile
+from zeroplan.hardware.read import P, Source, read_profile, read_sources
+
+__all__ = [
+    "FOLDERS",
+    "PROFILES_VARIABLE",
+    "Catalogue",
+    "load_catalogue",
+    "suggestion",
+    "usual_link",
+]
+
+PROFILES_VARIABLE: Final = "ZEROPLAN_PROFILES"
+"""Environment variable that names a folder of one's own profiles."""
+
+FOLDERS: Final[dict[type[Profile], str]] = {Gpu: "gpus", Link: "links", Node: "nodes"}
+"""Where the profiles of each record lie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """The profiles of one or more folders, of which the first that has an id wins."""
+
+    folders: tuple[Path, ...]
+    """Folders with `gpus`, `links`, `nodes` and `sources.toml`; any of them may be absent."""
+
+    def gpu(self, profile_id: str) -> Gpu:
+        """Read the profile of a GPU."""
+        return self._read(Gpu, profile_id)
+
+    def link(self, profile_id: str) -> Link:
+        """Read the profile of a link."""
+        return self._read(Link, profile_id)
+
+    def node(self, profile_id: str) -> Node:
+        """Read the profile of a node type."""
+        return self._read(Node, profile_id)
+
+    def gpu_ids(self) -> tuple[str, ...]:
+        """List the known GPUs."""
+        return self._ids(Gpu)
+
+    def link_ids(self) -> tuple[str, ...]:
+        """List the known links."""
+        return self._ids(Link)
+
+    def node_ids(self) -> tuple[str, ...]:
+        """List the known node types."""
+        return self._ids(Node)
+
+    def sources(self) -> dict[str, Source]:
+        """Read the sources of all folders."""
+        return _sources(self.folders)
+
+    def _read(self, record: type[P], profile_id: str) -> P:
+        ids = self._ids(record)
+        if profile_id not in ids:
+            kind = record.__name__.lower()
+            message = f"{kind} {profile_id!r} is not known.{suggestion(profile_id, ids)}"
+            raise SpecError(message)
+        paths = (folder / FOLDERS[record] / f"{profile_id}.toml" for folder in self.folders)
+        return read_profile(next(path for path in paths if path.is_file()), record, self.sources())
+
+    def _ids(self, record: type[Profile]) -> tuple[str, ...]:
+        paths = (
+            path for folder in self.folders for path in (folder / FOLDERS[record]).glob("*.toml")
+        )
+        return tuple(sorted({path.stem for path in paths}))
+
+
+def load_catalogue(profiles: Path | None = None) -> Catalogue:
+    """Return the shipped profiles, under a folder of one's own if there is one.
+
+    Parameters
+    ----------
+    profiles
+        Folder whose profiles come before the shipped ones, by default what the environment
+        variable `ZEROPLAN_PROFILES` names; it may hold a single file.
+
+    """
+    named = os.environ.get(PROFILES_VARIABLE, "")
+    own = profiles or (Path(named) if named else None)
+    if own is None:
+        return Catalogue(folders=(_shipped(),))
+    if not own.is_dir():
+        message = f"{own}: there is no such folder of profiles."
+        raise SpecError(message)
+    return Catalogue(folders=(own, _shipped()))
+
+
+def usual_link(alias: str, gpu: Gpu, catalogue: Catalogue) -> Link:
+    """Return the link that a name means for a GPU.
+
+    Parameters
+    ----------
+    alias
+        `ib`, `roce`, `efa`, `ethernet` or `nvlink` (the generation usual for the GPU), or the id
+        of a link.
+    gpu
+        The GPU at both ends.
+    catalogue
+        Where the link is read from.
+
+    """
+    if alias in gpu.usual_links:
+        return catalogue.link(gpu.usual_links[alias].value)
+    aliases = MAPPING_KEYS["usual_links"]
+    if alias in aliases:
+        message = f"link {alias!r}: {gpu.id} has none; it has {', '.join(gpu.usual_links)}."
+        raise SpecError(message)
+    if alias not in catalogue.link_ids():
+        known = (*aliases, *catalogue.link_ids())
+        message = f"link {alias!r} is not known.{suggestion(alias, known)}"
+        raise SpecError(message)
+    return catalogue.link(alias)
+
+
+def suggestion(word: str, ids: Iterable[str]) -> str:
+    """Suggest the ids that begin with the word, else the closest one."""
+    beginning = [repr(known) for known in ids if known.startswith(word.lower())]
+    if beginning and word:
+        return f" Perhaps you meant {' or '.join(beginning)}?"
+    return perhaps(word.lower(), ids) or " `zeroplan hardware list` shows all."
+
+
+def _shipped() -> Path:
+    """Return the profiles of the wheel, or those beside the package in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "hardware_profiles"
+    return inside if inside.is_dir() else package.parent / "hardware_profiles"
+
+
+@cache
+def _sources(folders: tuple[Path, ...]) -> dict[str, Source]:
+    merged: dict[str, Source] = {}
+    for folder in reversed(folders):
+        merged |= read_sources(folder / "sources.toml")
+    return merged

@@ -1,0 +1,179 @@
+"""The three records a profile file can hold; the names of their fields are the keys of the file."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal
+
+from zeroplan.hardware.quantity import Choice, Quantity
+from zeroplan.units import DTYPE_BYTES
+
+__all__ = [
+    "MAPPING_KEYS",
+    "SCHEMA_VERSION",
+    "Gpu",
+    "Link",
+    "Node",
+    "Profile",
+    "entries",
+    "nics_of_node",
+    "ring_efficiency",
+]
+
+SCHEMA_VERSION: Final = 1
+"""Version of the form of the files; raised by any change that old files do not survive."""
+
+MAPPING_KEYS: Final = {
+    "peak_flop_per_second": tuple(DTYPE_BYTES),
+    "usual_links": ("ib", "roce", "efa", "ethernet", "nvlink"),
+}
+"""What the tables of a profile may have as keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """What one GPU (or accelerator) can do."""
+
+    id: str
+    """File name without its ending."""
+    revision: int
+    """Raised by any change of a number."""
+    name: str
+    """Name for a reader."""
+    family: str
+    """Architecture in lower case: volta, ampere, hopper, cdna3 ..."""
+    memory_bytes: Quantity
+    """Nameplate memory; makers count a GB of memory as 2^30 bytes. [B]"""
+    usable_bytes: Quantity
+    """What a framework sees as total memory, the lower end where a range was seen. [B]"""
+    hbm_bytes_per_second: Quantity
+    """Peak memory bandwidth. [B/s]"""
+    hbm_efficiency: Quantity
+    """Share of the peak that large streaming kernels reach, in (0, 1]."""
+    peak_flop_per_second: Mapping[str, Quantity]
+    """Dense matrix peak by dtype (fp32, tf32, bf16, fp16, fp8); absent where the GPU lacks it."""
+    matmul_efficiency: Quantity
+    """Share of the 16-bit peak that the best large matmul reaches, in (0, 1]."""
+    sms: Quantity | None = None
+    """Streaming multiprocessors (AMD: compute units)."""
+    power_watts: Quantity | None = None
+    """Power limit as shipped. [W]"""
+    cublas_workspace_bytes: Quantity
+    """cuBLAS workspace of one handle on one stream, from the caching allocator. [B]"""
+    context_bytes: Quantity
+    """Memory of the driver context and loaded kernels, outside the allocator. [B]"""
+    collective_copy_bytes_per_second: Quantity
+    """Rate at which an out-of-place collective copies its own shard. [B/s]"""
+    gpus_per_node: Quantity
+    """GPUs in the usual node."""
+    intra_link: Choice
+    """Usual link inside a node."""
+    node_link: Choice
+    """Usual link between nodes."""
+    usual_links: Mapping[str, Choice]
+    """Usual link by what people call it: ib, roce, efa, ethernet, nvlink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What one link carries, and the constants of the ring model on it.
+
+    A ring collective of `n` ranks on `N` nodes that sends `W` bytes per rank takes
+    `base + (n - N) * latency_in_node + (N - 1) * latency_between_nodes + W / bandwidth`.
+    Small messages take the lesser of this and the same with the `small_message_*` constants.
+    """
+
+    id: str
+    """File name without its ending."""
+    revision: int
+    """Raised by any change of a number."""
+    name: str
+    """Name for a reader."""
+    kind: Literal[
+        "nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "slingshot", "omni-path", "ethernet"
+    ]
+    """Technology."""
+    scope: Literal["node", "cluster"]
+    """Inside a node (rates are per GPU) or between nodes (rates are per NIC)."""
+    bandwidth_bytes_per_second: Quantity
+    """Line rate in one direction, per GPU inside a node, per NIC between nodes. [B/s]"""
+    bandwidth_efficiency: Quantity
+    """Share of the line rate that a ring reaches with large messages, in (0, 1]."""
+    ring_efficiency_by_gpus: Mapping[int, Quantity] = field(default_factory=dict)
+    """The same by number of GPUs, where it falls with the count (shared PCIe, host memory)."""
+    latency_seconds: Quantity
+    """Time of one ring step over this link. [s]"""
+    base_seconds: Quantity
+    """Time of a collective before the first step. [s]"""
+    small_message_efficiency: Quantity
+    """Share of the ring bandwidth left to the low-latency protocols, in (0, 1]."""
+    small_message_latency_seconds: Quantity
+    """Time of one ring step with the low-latency protocols. [s]"""
+    small_message_base_seconds: Quantity
+    """Time before the first step with the low-latency protocols. [s]"""
+    nics_per_gpu: Quantity | None = None
+    """NICs for each GPU where the node type is not given; this or `nics_per_node`."""
+    nics_per_node: Quantity | None = None
+    """NICs of a node whose type is not given, shared by its GPUs; this or `nics_per_gpu`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What one can buy or rent: GPUs, the links between them, NICs and a price."""
+
+    id: str
+    """File name without its ending."""
+    revision: int
+    """Raised by any change of a number."""
+    name: str
+    """Name as the provider writes it."""
+    provider: str
+    """Who builds or rents it."""
+    topology: str = ""
+    """How the GPUs are joined, in words."""
+    gpu: Choice
+    """GPU profile."""
+    gpus: Quantity
+    """GPUs in the node."""
+    intra_link: Choice
+    """Link inside the node."""
+    node_link: Choice
+    """Link between nodes."""
+    nics: Quantity | None = None
+    """NICs that carry traffic between GPUs of different nodes."""
+    nic_bytes_per_second: Quantity | None = None
+    """Line rate of one NIC in one direction. [B/s]"""
+    usd_per_hour: Quantity | None = None
+    """Price of the whole node. [USD/h]"""
+    price_date: str = ""
+    """When the price was read, as precisely as the source tells."""
+
+
+Profile = Gpu | Link | Node
+
+
+def nics_of_node(link: Link, gpus_per_node: int) -> float:
+    """Return the NICs of a node whose type is not given."""
+    if link.nics_per_node is not None:
+        return link.nics_per_node.value
+    return gpus_per_node * (link.nics_per_gpu.value if link.nics_per_gpu is not None else 1)
+
+
+def ring_efficiency(link: Link, gpus: int) -> Quantity:
+    """Return the share of the line rate that a ring of so many GPUs of one node reaches.
+
+    Between two measured counts the larger one is taken, beyond the last one the last.
+    """
+    by_gpus = link.ring_efficiency_by_gpus
+    if not by_gpus:
+        return link.bandwidth_efficiency
+    return by_gpus[min((count for count in by_gpus if count >= gpus), default=max(by_gpus))]
+
+
+def entries(profile: Profile) -> Iterator[tuple[str, Quantity | Choice]]:
+    """Walk the numbers and choices of a profile, each with its key in the file."""
+    for spec in fields(profile):
+        value = getattr(profile, spec.name)
+        if isinstance(value, Quantity | Choice):
+            yield spec.name, value
+        elif isinstance(value, Mapping):
+            yield from ((f"{spec.name}.{key}", entry) for key, entry in value.items())

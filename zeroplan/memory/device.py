@@ -1,0 +1,90 @@
+"""From live tensors to what the driver shows: workspaces, allocator, context, NCCL."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from zeroplan.hardware.profile import Gpu
+from zeroplan.units import GIB, Size
+
+__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "Guess", "device_memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A figure that nobody has measured for this run."""
+
+    name: str
+    value: float
+    rel_uncertainty: float
+    unit: str
+    source: str
+
+
+FRAGMENTATION: Final = Guess(
+    name="allocator fragmentation",
+    value=0.07,
+    rel_uncertainty=1.0,
+    unit="1",
+    source="reserved 77.29 GiB where 68 are live (pytorch#132445), none with expandable segments",
+)
+"""Reserved over allocated, less one."""
+
+COMMUNICATOR_BYTES: Final = Guess(
+    name="NCCL memory per communicator",
+    value=1.0 * GIB,
+    rel_uncertainty=0.5,
+    unit="B",
+    source="0.54 to 0.69 GB (nccl#964), 1.6 GB (nccl#864), 1 GiB (LUMI#111)",
+)
+
+HANDLES: Final = 2
+"""cuBLAS handles that run matmuls: forward's thread and autograd's (pytorch#144397)."""
+
+Verdict = Literal["fits", "tight", "does_not_fit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """What a GPU holds beyond live tensors. [B]"""
+
+    workspaces_bytes: Size
+    allocated_bytes: Size
+    """What `torch.cuda.max_memory_allocated()` shows."""
+    reserved_bytes: Size
+    device_bytes: Size
+    """What `nvidia-smi` shows."""
+    half_band_bytes: Size
+    """Half of the band of `device_bytes`."""
+    usable_bytes: Size
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it fits: tight where the band crosses the limit."""
+        if self.device_bytes + self.half_band_bytes <= self.usable_bytes:
+            return "fits"
+        if self.device_bytes - self.half_band_bytes <= self.usable_bytes:
+            return "tight"
+        return "does_not_fit"
+
+
+def device_memory(peak_tensor_bytes: int, gpu: Gpu, communicators: int) -> DeviceMemory:
+    """Add what is not a tensor to the peak of the tensors."""
+    workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
+    allocated = peak_tensor_bytes + workspaces
+    slack = allocated * FRAGMENTATION.value
+    nccl = communicators * COMMUNICATOR_BYTES.value
+    context = gpu.context_bytes
+    band = (
+        slack * FRAGMENTATION.rel_uncertainty
+        + nccl * COMMUNICATOR_BYTES.rel_uncertainty
+        + context.value * (context.rel_uncertainty or 0.0)
+    )
+    reserved = allocated + int(slack)
+    return DeviceMemory(
+        workspaces_bytes=workspaces,
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        device_bytes=reserved + int(nccl + context.value),
+        half_band_bytes=int(band),
+        usable_bytes=int(gpu.usable_bytes.value),
+    )

@@ -1,0 +1,77 @@
+"""An answer in sentences: what fits, what is fastest, what it all rests on."""
+
+from collections.abc import Iterator
+
+from zeroplan.estimation.record import Assumption, Estimate, StrategyEstimate, Verdict
+from zeroplan.rows import plain, readable, significant
+from zeroplan.spec.applies import applies
+from zeroplan.spec.hints import spelled
+from zeroplan.spec.reading import flatten, keys
+from zeroplan.spec.run import Run
+from zeroplan.units import GIB
+
+__all__ = ["assumptions", "defaults", "verdicts"]
+
+
+def verdicts(answer: Estimate) -> Iterator[str]:
+    """Say which strategies fit, and of those the fastest and what binds it."""
+    words: dict[Verdict, str] = {"fits": "Fits", "tight": "Tight", "does_not_fit": "Does not fit"}
+    for verdict, word in words.items():
+        named = [each.strategy for each in answer.estimates if each.verdict == verdict]
+        if named:
+            yield f"{word}: {', '.join(named)}."
+    if answer.fastest is not None:
+        yield _fastest(answer.fastest)
+    elif not answer.fits:
+        yield _nearest(answer)
+
+
+def defaults(answer: Estimate, asked: Run) -> Iterator[str]:
+    """List the keys left to their defaults, as resolved, where a strategy of the answer reads them."""
+    strategies = [each.strategy for each in answer.estimates]
+    resolved = flatten(plain(answer.inputs))
+    tables: dict[str, list[str]] = {}
+    for dotted, value in flatten(plain(asked)).items():
+        if value == keys()[dotted].default and applies(dotted, strategies):
+            table, _, name = dotted.rpartition(".")
+            tables.setdefault(table, []).append(f"{name} {spelled(resolved[dotted])}")
+    for table, chosen in tables.items():
+        yield f"{table}: {', '.join(chosen)}"
+
+
+def assumptions(answer: Estimate) -> Iterator[str]:
+    """List the figures that are neither from a datasheet nor measured, with their source."""
+    for each in answer.assumptions:
+        if each.kind in ("assumed", "fitted"):
+            yield f"{each.name} {_value(each)} ({each.kind}: {each.source})"
+
+
+def _fastest(each: StrategyEstimate) -> str:
+    time = each.time
+    seconds = f"{significant(time.step_seconds or 0)} s per step"
+    if time.low_seconds is not None and time.high_seconds is not None:
+        seconds += f" ({significant(time.low_seconds)} to {significant(time.high_seconds)} s)"
+    bound = (time.bound_by or "an unknown part").replace("_", " ")
+    sentence = f"Fastest that fits: {each.strategy}, {seconds}, bound by {bound}"
+    if time.exposed_communication_seconds is None:
+        return f"{sentence}."
+    exposed = significant(time.exposed_communication_seconds)
+    return f"{sentence}; it waits {exposed} s for communication."
+
+
+def _nearest(answer: Estimate) -> str:
+    short = [
+        (-each.memory.headroom_bytes, each.strategy)
+        for each in answer.estimates
+        if each.memory.headroom_bytes is not None
+    ]
+    if not short:
+        return "Nothing fits."
+    missing, strategy = min(short)
+    return f"Nothing fits. {strategy} is nearest: {significant(missing / GIB)} GiB too big."
+
+
+def _value(each: Assumption) -> str:
+    if isinstance(each.value, int | float):
+        return readable(each.value, each.unit)
+    return f"{each.value} {each.unit}".rstrip()

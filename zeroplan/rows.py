@@ -1,0 +1,108 @@
+"""What a result lists about itself: plain values, small tables, and the HTML and frame of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from zeroplan.units import GB, GIB, TERA
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Cell", "Column", "Table", "frame", "html", "plain", "readable", "significant", "text"]
+
+_SCALES: Final = {
+    "B": (GIB, "GiB"),
+    "B/s": (GB, "GB/s"),
+    "FLOP/s": (TERA, "TFLOP/s"),
+    "s": (1e-6, "us"),
+    "1": (1, ""),
+}
+
+Cell = str | float | None
+"""A word, a number, or nothing known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The head of a column."""
+
+    name: str
+    """Long words carry soft hyphens, where a narrow view may break them."""
+    unit: str = ""
+    is_text: bool = False
+    """Words stand left, numbers right."""
+
+    @property
+    def title(self) -> str:
+        """Name and unit in one line."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells under a title, before any view of it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return a number rounded to significant digits, thousands separated, never in powers of ten."""
+    if value == 0:
+        return "0"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = digits - 1 - exponent
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+
+
+def text(cell: Cell) -> str:
+    """Return a cell as a person reads it."""
+    if cell is None:
+        return "-"
+    return cell if isinstance(cell, str) else significant(cell)
+
+
+def readable(value: float, unit: str) -> str:
+    """Return a figure in SI base units as a person reads it."""
+    scale, word = _SCALES.get(unit, (1, unit))
+    return f"{significant(value / scale)} {word}".rstrip()
+
+
+def plain(value: Any) -> Any:
+    """Return records as dicts and tuples as lists, all the way down, in the order of the fields."""
+    if is_dataclass(value):
+        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def html(table: Table) -> str:
+    """Return a table as HTML without colours of its own, so that dark themes work."""
+    head = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in table.columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(text(cell))}</td>' for cell in row)}</tr>"
+        for row in table.rows
+    )
+    return (
+        f"<table><caption>{escape(table.title)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def frame(records: Iterable[Mapping[str, object]], index: str) -> "pd.DataFrame":
+    """Return nested records as a frame of one row each; lists inside a record are left out."""
+    import pandas as pd  # noqa: PLC0415  # half a second that only this caller pays
+
+    return pd.DataFrame([dict(_leaves(record)) for record in records]).set_index(index)
+
+
+def _leaves(record: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            yield f"{prefix}{name}", value

@@ -1,0 +1,21 @@
+"""One training step written down as events, a file per framework."""
+
+from zeroplan.schedule.ddp import ddp_script
+from zeroplan.schedule.deepspeed import deepspeed_script
+from zeroplan.schedule.events import Script
+from zeroplan.schedule.fsdp2 import fsdp2_script
+from zeroplan.schedule.plan import Plan
+
+__all__ = ["script"]
+
+_WRITERS = {
+    "single": ddp_script,
+    "ddp": ddp_script,
+    "deepspeed": deepspeed_script,
+    "fsdp2": fsdp2_script,
+}
+
+
+def script(plan: Plan) -> Script:
+    """Write one steady-state step of a plan down."""
+    return _WRITERS[plan.row.framework](plan)

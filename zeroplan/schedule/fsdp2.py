@@ -1,0 +1,121 @@
+"""FSDP2 and HSDP: the events of one step in the order in which the hooks issue them.
+
+Source: torch/distributed/fsdp/_fully_shard/{_fsdp_param_group,_fsdp_collectives,_fsdp_state}.py,
+torch 2.13. Two facts decide the peaks: the previous group's all-gather output lives until the
+present group has been copied out (a local variable of `wait_for_unshard` holds it), and one
+reduce-scatter input outlives the group that made it.
+"""
+
+from dataclasses import dataclass, field
+
+from zeroplan.schedule.events import Recorder, Script
+from zeroplan.schedule.fsdp2_collectives import Gather, Reduce, post_backward
+from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
+from zeroplan.schedule.optimizer import clip_by_norm_vector, state_changes, torch_optimizer_step
+from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.sharding.layout import dim0_shard_elements
+from zeroplan.workload.liveness import Change
+
+__all__ = ["fsdp2_script"]
+
+
+@dataclass(slots=True)
+class _Step:
+    """The step being written, and the communication context that its groups share."""
+
+    plan: Plan
+    recorder: Recorder
+    groups: list[FsdpGroup]
+    gather: Gather
+    reduce: Reduce
+    by_unit: dict[int, FsdpGroup] = field(default_factory=dict)
+
+
+def fsdp2_script(plan: Plan) -> Script:
+    """Write one steady-state step of FSDP2 (or HSDP) down."""
+    recorder = Recorder()
+    groups = fsdp_groups(plan)
+    step = _Step(plan, recorder, groups, Gather(plan, recorder), Reduce(plan, recorder))
+    step.by_unit = {index: group for group in groups for index in group.units}
+    for micro_step in range(plan.micro_steps):
+        recorder.phase = "forward"
+        _forward(step)
+        recorder.phase = "backward"
+        _backward(step, last=micro_step == plan.micro_steps - 1)
+    recorder.phase = "optimizer"
+    sizes = [dim0_shard_elements(p, plan.groups.shard.ranks) for p in plan.parameters]
+    if plan.training.gradient_clipping:
+        clip_by_norm_vector(recorder, len(sizes), plan.groups.shard)
+    torch_optimizer_step(recorder, sizes, plan.dtypes)
+    for group in groups:
+        step.reduce.zero_grad(group)
+    return Script(resident=_resident(step, sizes), events=tuple(recorder.events))
+
+
+def _resident(step: _Step, sizes: list[int]) -> tuple[Change, ...]:
+    held = step.plan.dtypes
+    shards = [
+        Change("parameters", group.name, group.parameters.shards_bytes(held.parameter))
+        for group in step.groups
+    ]
+    return (*shards, *state_changes(sizes, held), *inputs_and_buffers(step.plan))
+
+
+def _forward(step: _Step) -> None:
+    plan, gather = step.plan, step.gather
+    for index in range(len(plan.units)):
+        group = step.by_unit[index]
+        if not group.unsharded:
+            gather.start(group)
+            gather.copy_out(group, backward=False)
+        model, loss = plan.forward_parts(index)
+        step.recorder.compute("forward", plan.owner(index), model)
+        if index == group.units[-1] and not group.is_root:
+            gather.reshard_after_forward(group)
+        if loss.steps:
+            _leave_root(step)
+            step.recorder.compute("loss", plan.owner(index), loss)
+
+
+def _leave_root(step: _Step) -> None:
+    for group in step.groups:
+        if group.is_root:
+            step.gather.reshard_after_forward(group)
+    step.gather.release_parked()
+
+
+def _backward(step: _Step, *, last: bool) -> None:
+    """Run the units backwards; a group that reads no gradient is reduced at the very end."""
+    plan = step.plan
+    order = [group for group in step.groups if not group.is_root]
+    order += [group for group in step.groups if group.is_root]
+    done: set[str] = set()
+    for index in reversed(range(len(plan.units))):
+        group = step.by_unit[index]
+        owner = plan.owner(index)
+        loss, rest = plan.backward_parts(index)
+        if loss.steps:
+            step.recorder.compute("loss backward", owner, loss)
+        if group.name not in done:
+            _pre_backward(step, group, order)
+            done.add(group.name)
+        step.recorder.compute("backward", owner, rest)
+        if index == group.units[0] and plan.units[index].input is not None:
+            post_backward(step.gather, step.reduce, group, last=last)
+    for group in step.groups:
+        if plan.units[group.units[0]].input is None:
+            post_backward(step.gather, step.reduce, group, last=last)
+    step.reduce.finish()
+
+
+def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None:
+    """Wait for this group's parameters, then gather the group that comes next in backward."""
+    if group.in_backward and not group.unsharded:
+        if not group.in_flight:
+            step.gather.start(group)
+        step.gather.copy_out(group, backward=True)
+    position = order.index(group)
+    if position:
+        ahead = order[position - 1]
+        if ahead.in_backward and not ahead.unsharded and not ahead.in_flight:
+            step.gather.start(ahead)

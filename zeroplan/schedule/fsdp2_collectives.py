@@ -1,0 +1,279 @@
+"""FSDP2's two halves: parameters in (all-gather, copy-out), gradients out (reduce-scatter).
+
+Source: `foreach_all_gather`, `foreach_all_gather_copy_out` and `foreach_reduce` in
+torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `FSDPParamGroup` beside it, torch 2.13.
+"""
+
+from dataclasses import dataclass, field
+
+from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.fsdp2_groups import FsdpGroup
+from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.groups import contiguous
+from zeroplan.units import Size, round_up
+from zeroplan.workload.liveness import Change
+
+__all__ = ["Gather", "Reduce", "post_backward"]
+
+
+@dataclass(slots=True)
+class Gather:
+    """Gathers parameters and drops them."""
+
+    plan: Plan
+    recorder: Recorder
+    parked: FsdpGroup | None = None
+    """Group whose all-gather output lives until the next group is copied out."""
+    copied_out: int | None = None
+    """Last copy-out: an all-gather waits for it, so at most one runs ahead."""
+
+    def start(self, group: FsdpGroup) -> None:
+        """Cast the shard, copy it into the flat buffer and issue the all-gather."""
+        held, part = self.plan.dtypes, group.parameters
+        ranks = self.plan.groups.shard
+        shard = part.shard_elements
+        if group.kept_bytes:
+            ranks = contiguous("shard", int(group.after_forward), ranks.ranks_per_node)
+            shard = part.shard_elements * part.ranks // ranks.ranks
+        group.gathered_bytes = round_up(shard * ranks.ranks * held.compute)
+        casts = held.compute != held.parameter and not group.kept_bytes
+        cast = round_up(shard * held.compute) if casts else 0
+        alone = ranks.ranks == 1
+        changes = [] if alone else [Change("all_gather_buffers", group.name, group.gathered_bytes)]
+        if cast:
+            changes.insert(0, Change("temporaries", f"{group.name} cast", cast))
+            changes.append(Change("temporaries", f"{group.name} cast", -cast))
+        collective = Collective(
+            name="all_gather",
+            group=ranks,
+            input_bytes=shard * held.compute,
+            output_bytes=shard * ranks.ranks * held.compute,
+        )
+        group.gather_event = self.recorder.emit(
+            "all-gather",
+            group.name,
+            stream="all-gather",
+            changes=tuple(changes),
+            collective=None if alone else collective,
+            traffic_bytes=shard * (held.parameter + held.compute),
+            waits=() if self.copied_out is None else (self.copied_out,),
+        )
+        if alone:
+            group.gathered_bytes = 0
+
+    def copy_out(self, group: FsdpGroup, *, backward: bool) -> None:
+        """Copy the flat buffer out to the parameters.
+
+        In backward the buffer goes at once; in forward it is parked, and the one parked before
+        it goes.
+        """
+        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
+        changes = [Change("unsharded_parameters", group.name, size)]
+        if group.kept_bytes:
+            changes.append(Change("unsharded_parameters", group.name, -group.kept_bytes))
+            group.kept_bytes = 0
+        if backward:
+            changes += _drop_gathered(group)
+        elif self.parked is not None:
+            changes += _drop_gathered(self.parked)
+        waits = () if group.gather_event is None else (group.gather_event,)
+        self.copied_out = self.recorder.emit(
+            "copy-out", group.name, changes=tuple(changes), traffic_bytes=2 * size, waits=waits
+        )
+        self.parked = None if backward else group
+        group.gather_event = None
+        group.unsharded = True
+
+    def release_parked(self) -> None:
+        """Drop the last all-gather output when the root's forward returns."""
+        if self.parked is not None:
+            self.recorder.emit(
+                "release", self.parked.name, changes=tuple(_drop_gathered(self.parked))
+            )
+            self.parked = None
+
+    def reshard_after_forward(self, group: FsdpGroup) -> None:
+        """Free a group's parameters after its forward, or keep a shard over fewer ranks."""
+        if group.after_forward is False:
+            return
+        changes = []
+        if group.after_forward is not True:
+            held, part = self.plan.dtypes, group.parameters
+            whole = part.shard_elements * part.ranks * held.compute
+            group.kept_bytes = round_up(whole // int(group.after_forward))
+            changes.append(Change("unsharded_parameters", group.name, group.kept_bytes))
+        self.recorder.emit("reshard", group.name, changes=(*changes, *self.reshard(group)))
+
+    def reshard(self, group: FsdpGroup) -> list[Change]:
+        """Free a group's unsharded parameters."""
+        if not group.unsharded:
+            return []
+        group.unsharded = False
+        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
+        return [Change("unsharded_parameters", group.name, -size)]
+
+
+def _drop_gathered(group: FsdpGroup) -> list[Change]:
+    size, group.gathered_bytes = group.gathered_bytes, 0
+    return [Change("all_gather_buffers", group.name, -size)] if size else []
+
+
+@dataclass(slots=True)
+class Reduce:
+    """Reduces gradients to their shards."""
+
+    plan: Plan
+    recorder: Recorder
+    input_bytes: Size = 0
+    """The newest reduce-scatter input, alive until the next group's reduction. [B]"""
+    events: list[int] = field(default_factory=list)
+    retained: list[Change] = field(default_factory=list)
+    """All-reduce buffers that live until the end of backward (HSDP)."""
+
+    def gradients(self, group: FsdpGroup, itemsize: int) -> list[Change]:
+        """List a group's unsharded gradients, one storage each."""
+        return [
+            Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
+            for p in group.parameters.parameters
+        ]
+
+    def accumulate(self, group: FsdpGroup) -> list[Change]:
+        """Add the new gradients to the unsharded ones of earlier micro-steps (no_sync).
+
+        They are kept in the reduce dtype; where that is the compute dtype, autograd adds them up.
+        """
+        held = self.plan.dtypes
+        fresh = self.gradients(group, held.compute)
+        if group.accumulates:
+            return _freed(fresh)
+        group.accumulates = True
+        if held.reduce == held.compute:
+            return []
+        kept = self.gradients(group, held.reduce)
+        return [c for new, old in zip(kept, _freed(fresh), strict=True) for c in (new, old)]
+
+    def run(self, group: FsdpGroup, *, last: bool) -> None:
+        """Copy the gradients into one buffer, reduce-scatter it, cast, all-reduce across copies.
+
+        Every gradient goes with the copy-in but the last one, which a loop variable holds.
+        """
+        held, part = self.plan.dtypes, group.parameters
+        grads = _freed(self.gradients(group, held.reduce if group.accumulates else held.compute))
+        group.accumulates = False
+        buffer = part.gathered_bytes(held.reduce)
+        out = part.flat_shard_bytes(held.reduce)
+        copied = self.recorder.emit(
+            "reduce-scatter copy-in",
+            group.name,
+            changes=(
+                Change("reduce_scatter_buffers", group.name, buffer),
+                *grads[:-1],
+                Change("gradients", group.name, out),
+            ),
+            traffic_bytes=2 * buffer,
+        )
+        self.input_bytes = buffer
+        ranks = self.plan.groups.shard
+        event = self.recorder.emit(
+            "reduce-scatter",
+            group.name,
+            stream="reduce-scatter",
+            changes=tuple(grads[-1:]),
+            collective=None
+            if ranks.ranks == 1
+            else Collective(
+                name="reduce_scatter",
+                group=ranks,
+                input_bytes=part.shard_elements * ranks.ranks * held.reduce,
+                output_bytes=part.shard_elements * held.reduce,
+            ),
+            waits=(copied,),
+        )
+        self.events.append(event)
+        self._across_copies(group, out, event, last=last)
+
+    def _across_copies(self, group: FsdpGroup, out: Size, event: int, *, last: bool) -> None:
+        replicate = self.plan.groups.replicate
+        name = group.name
+        if replicate.ranks > 1:
+            if self.plan.choice.all_reduce == "last" and not last:
+                gone = (Change("gradients", name, -out),) if group.partial_bytes else ()
+                group.partial_bytes = out
+                self.recorder.emit("add partial gradient", name, changes=gone, waits=(event,))
+                return
+            size = group.parameters.shard_elements * self.plan.dtypes.reduce
+            gone = (Change("gradients", name, -group.partial_bytes),) if group.partial_bytes else ()
+            group.partial_bytes = 0
+            event = self.recorder.emit(
+                "all-reduce",
+                name,
+                stream="all-reduce",
+                changes=gone,
+                collective=Collective(
+                    name="all_reduce", group=replicate, input_bytes=size, output_bytes=size
+                ),
+                waits=(event,),
+            )
+            self.events.append(event)
+        self._assign(group, out)
+
+    def _assign(self, group: FsdpGroup, out: Size) -> None:
+        """Cast to the parameters' dtype and add to the sharded gradient of earlier micro-steps.
+
+        HSDP keeps every group's all-reduce buffer until the end of backward.
+        """
+        held, name = self.plan.dtypes, group.name
+        changes: list[Change] = []
+        gradient = out
+        if held.reduce != held.gradient:
+            gradient = group.parameters.flat_shard_bytes(held.gradient)
+            changes.append(Change("gradients", name, gradient))
+            gone = Change("gradients", name, -out)
+            if self.plan.groups.replicate.ranks > 1:
+                self.retained.append(gone)
+            else:
+                changes.append(gone)
+        if group.has_gradient:
+            changes.append(Change("gradients", name, -gradient))
+        group.has_gradient = True
+        if changes:
+            self.recorder.emit("assign gradient", name, changes=tuple(changes))
+
+    def drop_input(self) -> list[Change]:
+        """Free the newest reduce-scatter input."""
+        size, self.input_bytes = self.input_bytes, 0
+        return [Change("reduce_scatter_buffers", "reduce-scatter input", -size)]
+
+    def finish(self) -> None:
+        """End a backward: wait for every reduction, drop what waited for it."""
+        changes = (*self.drop_input(), *self.retained)
+        self.recorder.emit("end of backward", "root", changes=changes, waits=self.events)
+        self.retained, self.events = [], []
+
+    def zero_grad(self, group: FsdpGroup) -> None:
+        """Drop a group's sharded gradient."""
+        size = group.parameters.flat_shard_bytes(self.plan.dtypes.gradient)
+        self.recorder.emit(
+            "zero_grad", group.name, changes=(Change("gradients", group.name, -size),)
+        )
+
+
+def _freed(changes: list[Change]) -> list[Change]:
+    return [Change(c.category, c.owner, -c.bytes) for c in changes]
+
+
+def post_backward(gather: Gather, reduce: Reduce, group: FsdpGroup, *, last: bool) -> None:
+    """Reshard a group after its backward and reduce its gradients, or accumulate them."""
+    plan, recorder = gather.plan, gather.recorder
+    choice = plan.choice
+    synchronizes = last or choice.synchronize_gradients == "every"
+    reshards = last or choice.reshard_after_backward
+    if group.accumulates or not synchronizes:
+        recorder.emit("accumulate", group.name, changes=tuple(reduce.accumulate(group)))
+    freed = gather.reshard(group) if reshards else []
+    if not synchronizes:
+        recorder.emit("reshard", group.name, changes=tuple(freed))
+        return
+    waits = reduce.events[-1:]
+    recorder.emit("reshard", group.name, changes=(*freed, *reduce.drop_input()), waits=waits)
+    reduce.run(group, last=last)

@@ -1,0 +1,161 @@
+"""What a schedule is written from: the counted model and how it is trained and sharded."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from zeroplan.schedule.events import Segment, segment
+from zeroplan.sharding.dtypes import Dtypes
+from zeroplan.sharding.groups import Groups
+from zeroplan.sharding.layout import unique
+from zeroplan.sharding.strategies import Sharding
+from zeroplan.spec.run import ShardingChoice, TrainingChoice
+from zeroplan.units import Size, round_up
+from zeroplan.workload.liveness import Change, Checkpointing, Step, backward, forward, recompute
+from zeroplan.workload.model import Unit, Workload
+from zeroplan.workload.tape import Parameter
+
+__all__ = ["Chunk", "Plan", "inputs_and_buffers"]
+
+INT64 = 8
+
+Chunk = tuple[Segment, tuple[Parameter, ...]]
+"""A run of backward operations and the parameters whose gradients it completes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One strategy's answer to a run, ready to be written down as events."""
+
+    workload: Workload
+    row: Sharding
+    dtypes: Dtypes
+    groups: Groups
+    training: TrainingChoice
+    choice: ShardingChoice
+    forwards: dict[tuple[int, str], tuple[Segment, Segment]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    """Segments already joined, by unit and checkpointing: equal blocks share them."""
+    backwards: dict[tuple[int, str], tuple[Segment, Segment]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    chunks: dict[tuple[int, str], list[Chunk]] = field(default_factory=dict, init=False, repr=False)
+    block_numbers: tuple[int | None, ...] = field(init=False, repr=False)
+    """Each unit's place among the blocks; None for what is no block."""
+
+    def __post_init__(self) -> None:
+        count = itertools.count()
+        numbers = tuple(next(count) if u.kind == "block" else None for u in self.units)
+        object.__setattr__(self, "block_numbers", numbers)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Wrap units in forward order."""
+        return self.workload.units
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter once, in forward order."""
+        return unique(self.workload.parameters)
+
+    @property
+    def micro_steps(self) -> int:
+        """[count]"""
+        return self.training.gradient_accumulation_steps
+
+    def owner(self, index: int) -> str:
+        """Name a unit where a person reads: "block 7"."""
+        number = self.block_numbers[index]
+        return self.units[index].name if number is None else f"block {number}"
+
+    def checkpointing(self, index: int) -> Checkpointing:
+        """Return how the unit at this index is checkpointed: only blocks are."""
+        number = self.block_numbers[index]
+        if number is None:
+            return "none"
+        if self.training.activation_checkpointing == "selective":
+            return "selective"
+        every = self.training.checkpoint_every
+        return "full" if every and (number + 1) % every == 0 else "none"
+
+    def forward_parts(self, index: int) -> tuple[Segment, Segment]:
+        """Join a unit's forward in two: up to the model's output, and the loss.
+
+        The root's hooks run between the two; only the head's unit has a loss.
+        """
+        unit, mode = self.units[index], self.checkpointing(index)
+        key = (id(unit), mode)
+        if key not in self.forwards:
+            steps = forward(unit, mode)
+            cut = len(steps)
+            if unit.kind == "head":
+                cut = next((i for i, s in enumerate(steps, 1) if _is_projection(s)), cut)
+            self.forwards[key] = segment(steps[:cut]), segment(steps[cut:])
+        return self.forwards[key]
+
+    def backward_parts(self, index: int) -> tuple[Segment, Segment]:
+        """Join a unit's backward in two: the loss down to the model's output, and the rest."""
+        unit, mode = self.units[index], self.checkpointing(index)
+        key = (id(unit), mode)
+        if key not in self.backwards:
+            steps = self.backward_steps(index)
+            cut = 0
+            if unit.kind == "head":
+                cut = next((i for i, s in enumerate(steps) if _is_projection(s)), cut)
+            self.backwards[key] = segment(steps[:cut]), segment(steps[cut:])
+        return self.backwards[key]
+
+    def gradient_chunks(self, index: int) -> list[Chunk]:
+        """Cut a unit's backward after each operation that completes gradients.
+
+        Strategies that reduce gradients as they arrive act between the chunks.
+        """
+        unit, mode = self.units[index], self.checkpointing(index)
+        key = (id(unit), mode)
+        if key not in self.chunks:
+            self.chunks[key] = list(self._cut(self.backward_steps(index)))
+        return self.chunks[key]
+
+    def _cut(self, steps: list[Step]) -> Iterator[Chunk]:
+        """Gradients that stay whole are a state of their own, no mere transient."""
+        whole = not self.row.divides_gradients
+        run: list[Step] = []
+        for step in steps:
+            run.append(_as_state(step) if whole else step)
+            if step.gradients:
+                yield segment(run), step.gradients
+                run = []
+        if run:
+            yield segment(run), ()
+
+    def backward_steps(self, index: int) -> list[Step]:
+        """List a unit's recomputation, if any, and backward operations."""
+        unit, mode = self.units[index], self.checkpointing(index)
+        again: list[Step] = []
+        if mode != "none":
+            again = recompute(unit, mode, reentrant=self.training.checkpoint_reentrant)
+        return [*again, *backward(unit, mode)]
+
+
+def _as_state(step: Step) -> Step:
+    changes = tuple(
+        replace(c, category="gradients") if c.category == "unsharded_gradients" else c
+        for c in step.changes
+    )
+    return replace(step, changes=changes)
+
+
+def _is_projection(step: Step) -> bool:
+    return step.operation.kernel == "matmul"
+
+
+def inputs_and_buffers(plan: Plan) -> list[Change]:
+    """List what every strategy holds throughout: token ids, labels, rotary tables."""
+    batch = plan.workload.batch
+    ids = round_up(batch.tokens * INT64)
+    return [
+        *(Change("other", "token ids", ids) for _ in range(plan.micro_steps)),
+        *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
+        *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),
+    ]

@@ -1,0 +1,96 @@
+"""Which dtype each framework holds its states in, and what each optimizer keeps per parameter."""
+
+from dataclasses import dataclass
+
+from zeroplan.errors import SpecError
+from zeroplan.sharding.strategies import Sharding
+from zeroplan.spec.run import Optimizer, OptimizerImplementation, TrainingChoice
+from zeroplan.units import DTYPE_BYTES
+
+__all__ = ["Dtypes", "dtypes"]
+
+FP32 = 4
+
+STATES: dict[Optimizer, int] = {
+    "adamw": 2,  # exp_avg, exp_avg_sq: torch/optim/adamw.py
+    "adam": 2,
+    "lion": 1,  # exp_avg: Chen et al., arXiv 2302.06675, algorithm 2
+    "sgd-momentum": 1,  # momentum_buffer: torch/optim/sgd.py
+    "sgd": 0,
+    "none": 0,
+}
+"""Tensors per parameter, each of the parameter's shape and dtype."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dtypes:
+    """Bytes per element of everything that a rank holds or sends."""
+
+    parameter: int
+    """Persistent parameters, sharded or not. [B]"""
+    compute: int
+    """Unsharded parameters in use, activations and fresh gradients. [B]"""
+    reduce: int
+    """Gradients on the wire. [B]"""
+    gradient: int
+    """Gradients that the optimizer reads. [B]"""
+    master: int
+    """A separate fp32 copy held by the optimizer; 0 where there is none. [B]"""
+    state: int
+    """One optimizer state. [B]"""
+    states: int
+    """Optimizer states per parameter. [count]"""
+    implementation: OptimizerImplementation
+    autocast: bool
+    """torch.autocast keeps a compute-dtype copy of every matmul weight until its backward."""
+
+    @property
+    def optimizer(self) -> int:
+        """Everything that the optimizer keeps per parameter. [B]"""
+        return self.master + self.states * self.state
+
+
+def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
+    """Resolve the dtypes of a strategy.
+
+    DeepSpeed stores the compute dtype and an fp32 master, and reduces in the compute dtype; DDP
+    and FSDP store `parameter_dtype`, whose optimizer states have the same dtype.
+    """
+    if training.optimizer not in STATES:
+        known = ", ".join(STATES)
+        raise SpecError(
+            f"training.optimizer: {training.optimizer!r} is not modelled by this version; "
+            f"use one of {known}"
+        )
+    compute = DTYPE_BYTES[training.compute_dtype]
+    if row.framework == "deepspeed":
+        return _deepspeed(training, compute)
+    stored = DTYPE_BYTES[training.parameter_dtype]
+    master = FP32 if training.master_copy and stored < FP32 else 0
+    autocast = row.framework in ("ddp", "single") and compute < stored
+    reduce = stored if row.framework != "fsdp2" else DTYPE_BYTES[training.reduce_dtype or "fp32"]
+    return Dtypes(
+        parameter=stored,
+        compute=compute,
+        reduce=reduce,
+        gradient=stored,
+        master=master,
+        state=FP32 if master else stored,
+        states=STATES[training.optimizer],
+        implementation=training.optimizer_implementation or "foreach",
+        autocast=autocast,
+    )
+
+
+def _deepspeed(training: TrainingChoice, compute: int) -> Dtypes:
+    return Dtypes(
+        parameter=compute,
+        compute=compute,
+        reduce=DTYPE_BYTES[training.reduce_dtype] if training.reduce_dtype else compute,
+        gradient=compute,
+        master=FP32 if compute < FP32 else 0,
+        state=FP32,
+        states=STATES[training.optimizer],
+        implementation=training.optimizer_implementation or "fused",
+        autocast=False,
+    )

@@ -1,0 +1,56 @@
+"""Process groups: how many ranks, on how many nodes, how many of them in each node."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from zeroplan.units import Size, ceil_div
+
+__all__ = ["Group", "Groups", "contiguous", "groups"]
+
+GroupName = Literal["shard", "replicate", "world"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The ranks that take part in a collective."""
+
+    name: GroupName
+    ranks: Size
+    nodes: Size
+    ranks_per_node: Size
+    """Members in one node: they share its NICs. [count]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The groups of one run: shard x replicate = world."""
+
+    shard: Group
+    replicate: Group
+    world: Group
+
+
+def groups(*, gpus: int, gpus_per_node: int, shard_size: int) -> Groups:
+    """Lay the groups out: shard groups of neighbouring ranks, replicate groups across them.
+
+    A replicate group's members are `shard_size` apart, so one node holds
+    gpus_per_node / shard_size of them, and never less than one.
+    """
+    copies = gpus // shard_size
+    per_node = min(copies, max(1, gpus_per_node // shard_size))
+    return Groups(
+        shard=contiguous("shard", shard_size, gpus_per_node),
+        replicate=Group(
+            name="replicate",
+            ranks=copies,
+            nodes=ceil_div(copies, per_node),
+            ranks_per_node=per_node,
+        ),
+        world=contiguous("world", gpus, gpus_per_node),
+    )
+
+
+def contiguous(name: GroupName, ranks: int, gpus_per_node: int) -> Group:
+    """Lay out a group of neighbouring ranks."""
+    per_node = min(ranks, gpus_per_node)
+    return Group(name=name, ranks=ranks, nodes=ceil_div(ranks, per_node), ranks_per_node=per_node)

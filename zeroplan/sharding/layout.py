@@ -1,0 +1,80 @@
+"""How many elements a rank holds: padding by framework."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from zeroplan.units import Size, ceil_div, round_up
+from zeroplan.workload.tape import Parameter
+
+__all__ = [
+    "ParameterGroup",
+    "dim0_shard_elements",
+    "even_shard_elements",
+    "flat_shard_elements",
+    "unique",
+]
+
+
+def unique(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    """Leave out parameters that share another one's storage."""
+    return tuple(p for p in parameters if p.tied_to is None)
+
+
+def dim0_shard_elements(parameter: Parameter, ranks: Size) -> Size:
+    """Rows of one rank, ceil(dim0 / N), times the rest: every rank stores the padded chunk.
+
+    Source: FSDPParam._init_sharded_param (torch 2.13). [elements]
+    """
+    rows = parameter.shape[0]
+    return ceil_div(rows, ranks) * (parameter.elements // rows)
+
+
+def even_shard_elements(parameter: Parameter, ranks: Size) -> Size:
+    """One rank's part of a parameter cut as a flat vector, ceil(elements / N).
+
+    Source: deepspeed/runtime/zero/partition_parameters.py, _partition_param (0.19.8). [elements]
+    """
+    return ceil_div(parameter.elements, ranks)
+
+
+def flat_shard_elements(parameters: Sequence[Parameter], ranks: Size) -> Size:
+    """One rank's part of all parameters laid end to end and padded to 2 N elements.
+
+    Source: deepspeed/runtime/zero/stage_1_and_2.py, flatten_dense_tensors_aligned (0.19.8).
+    [elements]
+    """
+    total = sum(p.elements for p in parameters)
+    return round_up(total, 2 * ranks) // ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterGroup:
+    """Parameters that are gathered and reduced together: one `fully_shard` call."""
+
+    parameters: tuple[Parameter, ...]
+    ranks: Size
+    """Shard group size."""
+
+    @property
+    def shard_elements(self) -> Size:
+        """Padded elements of one rank. [elements]"""
+        return sum(dim0_shard_elements(p, self.ranks) for p in self.parameters)
+
+    def shards_bytes(self, itemsize: int) -> Size:
+        """Each parameter's shard in a storage of its own. [B]"""
+        return sum(round_up(dim0_shard_elements(p, self.ranks) * itemsize) for p in self.parameters)
+
+    def gathered_bytes(self, itemsize: int) -> Size:
+        """The flat output of the all-gather. [B]"""
+        return round_up(self.shard_elements * self.ranks * itemsize)
+
+    def unsharded_bytes(self, itemsize: int) -> Size:
+        """Each whole parameter, padded rows included, in a storage of its own. [B]"""
+        return sum(
+            round_up(dim0_shard_elements(p, self.ranks) * self.ranks * itemsize)
+            for p in self.parameters
+        )
+
+    def flat_shard_bytes(self, itemsize: int) -> Size:
+        """One rank's padded elements in one storage. [B]"""
+        return round_up(self.shard_elements * itemsize)

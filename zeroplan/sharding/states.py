@@ -1,0 +1,57 @@
+"""The three states of the ZeRO paper, per rank: parameters, gradients, optimizer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zeroplan.sharding.dtypes import Dtypes
+from zeroplan.sharding.layout import (
+    dim0_shard_elements,
+    even_shard_elements,
+    flat_shard_elements,
+    unique,
+)
+from zeroplan.sharding.strategies import Sharding
+from zeroplan.units import Size
+from zeroplan.workload.tape import Parameter
+
+__all__ = ["States", "shard_elements", "states"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """Bytes per rank, whether or not they are live at one moment."""
+
+    parameters_bytes: Size
+    gradients_bytes: Size
+    optimizer_bytes: Size
+
+    @property
+    def total_bytes(self) -> Size:
+        """[B]"""
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+
+
+def states(
+    row: Sharding, parameters: Sequence[Parameter], held: Dtypes, shard_size: Size
+) -> States:
+    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it."""
+    owned = unique(parameters)
+    whole = sum(p.elements for p in owned)
+    shard = shard_elements(row, owned, shard_size)
+    return States(
+        parameters_bytes=(shard if row.divides_parameters else whole) * held.parameter,
+        gradients_bytes=(shard if row.divides_gradients else whole) * held.gradient,
+        optimizer_bytes=(shard if row.divides_optimizer else whole) * held.optimizer,
+    )
+
+
+def shard_elements(row: Sharding, parameters: Sequence[Parameter], ranks: Size) -> Size:
+    """Elements that one rank owns of what is divided, padding included. [elements]"""
+    if row.padding == "flat":
+        return flat_shard_elements(parameters, ranks)
+    per_parameter: dict[str, Callable[[Parameter, Size], Size]] = {
+        "dim0": dim0_shard_elements,
+        "per-parameter": even_shard_elements,
+        "none": lambda parameter, _: parameter.elements,
+    }
+    return sum(per_parameter[row.padding](p, ranks) for p in parameters)

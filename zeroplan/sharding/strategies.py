@@ -1,0 +1,103 @@
+"""The one table of what each strategy divides; nothing else in zeroplan knows a ZeRO stage.
+
+Sources: ZeRO (arXiv 1910.02054, section 5), deepspeed/runtime/zero (0.19.8),
+torch/distributed/fsdp/_fully_shard (2.13), torch/nn/parallel/distributed.py (2.13).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from zeroplan.errors import SpecError
+from zeroplan.spec.run import Strategy
+
+__all__ = ["COMPARED", "STRATEGIES", "Sharding", "sharding"]
+
+Framework = Literal["single", "ddp", "deepspeed", "fsdp2"]
+Padding = Literal["none", "flat", "dim0", "per-parameter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """What a strategy divides among the ranks of its shard group, and how."""
+
+    strategy: Strategy
+    title: str
+    framework: Framework
+    divides_parameters: bool = False
+    divides_gradients: bool = False
+    divides_optimizer: bool = False
+    padding: Padding = "none"
+    """none; flat: the parameter group to a multiple of 2N; dim0: each parameter's rows to N;
+    per-parameter: each parameter's elements to N."""
+    replicates: bool = False
+    """Shards inside groups and copies across them (HSDP)."""
+    distributed: bool = True
+    communicators: int = 1
+    """NCCL communicators that a rank joins: HSDP one per mesh dimension. [count]"""
+
+
+STRATEGIES = {
+    row.strategy: row
+    for row in (
+        Sharding(strategy="none", title="one GPU", framework="single", distributed=False),
+        Sharding(strategy="ddp", title="DDP", framework="ddp"),
+        Sharding(strategy="zero0", title="ZeRO-0", framework="deepspeed"),
+        Sharding(
+            strategy="zero1",
+            title="ZeRO-1",
+            framework="deepspeed",
+            divides_optimizer=True,
+            padding="flat",
+        ),
+        Sharding(
+            strategy="zero2",
+            title="ZeRO-2",
+            framework="deepspeed",
+            divides_gradients=True,
+            divides_optimizer=True,
+            padding="flat",
+        ),
+        Sharding(
+            strategy="zero3",
+            title="ZeRO-3",
+            framework="deepspeed",
+            divides_parameters=True,
+            divides_gradients=True,
+            divides_optimizer=True,
+            padding="per-parameter",
+        ),
+        Sharding(
+            strategy="fsdp2",
+            title="FSDP2",
+            framework="fsdp2",
+            divides_parameters=True,
+            divides_gradients=True,
+            divides_optimizer=True,
+            padding="dim0",
+        ),
+        Sharding(
+            strategy="hsdp",
+            title="HSDP",
+            framework="fsdp2",
+            divides_parameters=True,
+            divides_gradients=True,
+            divides_optimizer=True,
+            padding="dim0",
+            replicates=True,
+            communicators=2,
+        ),
+    )
+}
+
+COMPARED: tuple[Strategy, ...] = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp")
+"""What is laid side by side where no strategy is named."""
+
+
+def sharding(strategy: Strategy) -> Sharding:
+    """Return a strategy's row of the table; SpecError for one that is not modelled yet."""
+    if strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise SpecError(
+            f"sharding.strategy: {strategy!r} is not modelled by this version; use one of {known}"
+        )
+    return STRATEGIES[strategy]

@@ -1,0 +1,1 @@
+"""What is asked: models, spec files and their words."""

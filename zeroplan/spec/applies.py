@@ -1,0 +1,59 @@
+"""Which strategies read which keys of the sharding tables; the others ignore them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from zeroplan.rows import plain
+from zeroplan.spec.reading import flatten, keys
+from zeroplan.spec.run import Run, Strategy
+
+__all__ = ["applies", "ignored_keys"]
+
+_DDP: Final = frozenset[Strategy]({"ddp", "torch-zero1"})
+_FSDP2: Final = frozenset[Strategy]({"fsdp2", "hsdp"})
+_FSDP: Final = _FSDP2 | {"fsdp1"}
+_DEEPSPEED: Final = frozenset[Strategy]({"zero0", "zero1", "zero2", "zero3"})
+_FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
+
+_READERS: Final[dict[str, frozenset[Strategy]]] = {
+    "sharding.shard_size": _FSDP,
+    "sharding.replicate_size": frozenset({"hsdp"}),
+    "sharding.reshard_after_forward": _FSDP,
+    "sharding.root_reshard_after_forward": _FSDP2,
+    "sharding.unshard_in_backward": _FSDP2,
+    "sharding.reshard_after_backward": _FSDP2,
+    "sharding.all_reduce": frozenset({"hsdp"}),
+    "sharding.root_wrap": _FSDP,
+    "sharding.synchronize_gradients": _DDP | _FSDP,
+    "sharding.bucket_bytes": _DDP,
+    "sharding.gradient_as_bucket_view": _DDP,
+    "sharding.deepspeed.allgather_bucket_size": _FLAT,
+    "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
+    "sharding.deepspeed.round_robin_gradients": _FLAT,
+    "sharding.deepspeed.sub_group_size": frozenset({"zero3"}),
+}
+
+
+def applies(dotted: str, strategies: Iterable[Strategy]) -> bool:
+    """Return whether any of the strategies reads a key."""
+    readers = _readers(dotted)
+    return not readers or not readers.isdisjoint(strategies)
+
+
+def ignored_keys(run: Run, strategies: Iterable[Strategy]) -> tuple[str, ...]:
+    """Say which keys of a run were set although none of the strategies reads them."""
+    named = tuple(strategies)
+    known = keys()
+    return tuple(
+        f"{dotted} is ignored: it is a key of {', '.join(sorted(_readers(dotted)))} only."
+        for dotted, value in flatten(plain(run)).items()
+        if value != known[dotted].default and not applies(dotted, named)
+    )
+
+
+def _readers(dotted: str) -> frozenset[Strategy]:
+    """Return the strategies that read a key; an empty set stands for all."""
+    if ".stage3_" in dotted:
+        return frozenset({"zero3"})
+    everyone = _DEEPSPEED if dotted.startswith("sharding.deepspeed.") else frozenset[Strategy]()
+    return _READERS.get(dotted, everyone)

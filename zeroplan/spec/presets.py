@@ -1,0 +1,38 @@
+"""Models that zeroplan knows by name: published shapes, one small file each, with their source."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from zeroplan.errors import SpecError, perhaps
+
+__all__ = ["Preset", "list_presets", "load_preset"]
+
+FOLDER: Final = Path(__file__).parent.parent / "data" / "presets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A published model."""
+
+    name: str
+    config: dict[str, object]
+    """The keys of its `config.json` that fix its shape."""
+    parameters: int
+    """Published total, which a test holds the count against. [elements]"""
+    source: str
+
+
+def list_presets() -> tuple[str, ...]:
+    """Return the names of all presets in alphabetical order, without reading them."""
+    return tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
+
+
+def load_preset(name: str) -> Preset:
+    """Read one preset."""
+    file = FOLDER / f"{name}.json"
+    if not file.is_file():
+        raise SpecError(f"no preset is called {name!r}.{perhaps(name, list_presets())}")
+    fields = json.loads(file.read_text(encoding="utf-8"))
+    return Preset(name=name, **fields)

@@ -1,0 +1,48 @@
+"""Rules that join keys of a run; those of a single key stand in its type."""
+
+from zeroplan.errors import SpecError
+from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice
+
+__all__ = ["verify"]
+
+
+def verify(run: Run) -> Run:
+    """Return the run, or say which of its keys contradict each other.
+
+    Keys that are still None are left alone, so that a run can be verified again once they are set.
+    """
+    _verify_nodes(run.cluster)
+    _verify_groups(run.sharding, run.cluster.gpus)
+    return run
+
+
+def _verify_nodes(cluster: ClusterChoice) -> None:
+    per_node = cluster.gpus_per_node
+    if per_node is not None and cluster.gpus > per_node and cluster.gpus % per_node:
+        raise SpecError(
+            f"cluster.gpus = {cluster.gpus} is not a multiple of gpus_per_node = {per_node}: "
+            f"use {cluster.gpus // per_node * per_node} GPUs, or another gpus_per_node."
+        )
+
+
+def _verify_groups(sharding: ShardingChoice, gpus: int) -> None:
+    shard, replicate = sharding.shard_size, sharding.replicate_size
+    if sharding.strategy == "none" and gpus > 1:
+        raise SpecError(
+            f'sharding.strategy = "none" is one GPU without a wrapper, but cluster.gpus = {gpus}: '
+            "set gpus = 1, or another strategy."
+        )
+    for name, size in (("shard_size", shard), ("replicate_size", replicate)):
+        if size is not None and gpus % size:
+            raise SpecError(f"sharding.{name} = {size} does not divide cluster.gpus = {gpus}.")
+    if shard is not None and replicate is not None and shard * replicate != gpus:
+        raise SpecError(
+            f"sharding.shard_size = {shard} times replicate_size = {replicate} is not "
+            f"cluster.gpus = {gpus}: leave one of the two out."
+        )
+    ranks = sharding.reshard_after_forward
+    if not isinstance(ranks, bool) and (shard or gpus) % ranks:
+        raise SpecError(
+            f"sharding.reshard_after_forward = {ranks} does not divide the {shard or gpus} ranks "
+            "of a shard group."
+        )

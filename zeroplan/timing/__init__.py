@@ -1,0 +1,1 @@
+"""Time: one clock per stream over a script's events."""

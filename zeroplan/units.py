@@ -1,0 +1,60 @@
+"""Units: SI base units inside, scaled here and only here.
+
+GiB is 2^30 bytes and GB is 10^9 bytes; the two are never mixed.
+"""
+
+from typing import Any, Final
+
+__all__ = [
+    "ALLOCATION_BYTES",
+    "DTYPE_BYTES",
+    "GB",
+    "GIB",
+    "GIGABIT",
+    "MIB",
+    "TERA",
+    "Size",
+    "ceil_div",
+    "maximum",
+    "minimum",
+    "round_up",
+]
+
+Size = Any
+"""A number, or a numpy array of numbers when many plans are priced together."""
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+GB: Final = 10**9
+TERA: Final = 10**12
+GIGABIT: Final = 10**9 / 8
+"""Bytes per second in one Gbit/s."""
+
+ALLOCATION_BYTES: Final = 512
+"""The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""
+
+DTYPE_BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+
+
+def ceil_div(numerator: Size, denominator: Size) -> Size:
+    """Return the quotient rounded up, for numbers and arrays alike."""
+    return -(-numerator // denominator)
+
+
+def round_up(size: Size, multiple: Size = ALLOCATION_BYTES) -> Size:
+    """Return the size rounded up to a multiple."""
+    return -(-size // multiple) * multiple
+
+
+def maximum(a: Size, b: Size) -> Size:
+    """Return the larger of two, element by element where either is an array."""
+    return max(a, b) if _plain(a) and _plain(b) else a * (a >= b) + b * (a < b)
+
+
+def minimum(a: Size, b: Size) -> Size:
+    """Return the smaller of two, element by element where either is an array."""
+    return min(a, b) if _plain(a) and _plain(b) else a * (a <= b) + b * (a > b)
+
+
+def _plain(value: Size) -> bool:
+    return isinstance(value, (int, float))

@@ -1,0 +1,114 @@
+"""Attention on the tape: projections, positions, the attention kernel, the output projection."""
+
+from zeroplan.spec.architecture import Attention
+from zeroplan.workload.attention_kernels import attention_kernel
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.primitives import (
+    activation,
+    add,
+    cast,
+    dropout,
+    linear,
+    multiply,
+    norm,
+    scale,
+)
+from zeroplan.workload.tape import Operation, Tape, Tensor
+
+__all__ = ["attention", "rotary"]
+
+FP32 = 4
+
+
+def attention(tape: Tape, x: Tensor, part: Attention, batch: Batch) -> Tensor:
+    """Write one attention layer down; x is [tokens, hidden]."""
+    q, k, v = _projections(tape, x, part, batch)
+    gate = None
+    if part.gated:
+        q, gate = _query_and_gate(tape, q)
+    eager = batch.norm == "eager"
+    if part.query_norm is not None:
+        q = norm(tape, q, part.query_norm, name="q_norm", eager=eager)
+    if part.key_norm is not None:
+        k = norm(tape, k, part.key_norm, name="k_norm", eager=eager)
+    if part.position == "rope":
+        q, k = rotary(tape, q, batch), rotary(tape, k, batch)
+    out = attention_kernel(tape, q, k, v, part, batch)
+    if gate is not None:
+        out = multiply(tape, out, activation(tape, gate, "sigmoid"), "gated attention")
+    y = linear(
+        tape,
+        out,
+        part.hidden,
+        name="o_proj",
+        role="attention",
+        bias=part.output_bias,
+        transposed=part.transposed,
+    )
+    tape.hold(x, q, k, v, out)
+    return dropout(tape, y, "attention dropout") if part.dropout else y
+
+
+def _projections(
+    tape: Tape, x: Tensor, part: Attention, batch: Batch
+) -> tuple[Tensor, Tensor, Tensor]:
+    width, kv_width = part.heads * part.head_dim, part.kv_heads * part.head_dim
+    if part.fused_qkv:
+        fused = linear(
+            tape,
+            x,
+            width + 2 * kv_width,
+            name="qkv_proj",
+            role="attention",
+            bias=part.qkv_bias,
+            transposed=part.transposed,
+        )
+        views = tuple(
+            tape.view(name, fused, columns)
+            for name, columns in (("q", width), ("k", kv_width), ("v", kv_width))
+        )
+        tape.add(Operation(name="split", kernel="none", inputs=(fused,), outputs=views))
+        return views[0], views[1], views[2]
+    source = x
+    if part.memory_width is not None:
+        rows = x.rows
+        if part.memory_positions is not None:
+            rows = batch.sequences * part.memory_positions
+        source = tape.tensor("memory", rows, part.memory_width, differentiable=False)
+    query_width = width * 2 if part.gated else width
+    q = linear(tape, x, query_width, name="q_proj", role="attention", bias=part.qkv_bias)
+    key_bias = part.qkv_bias if part.key_bias is None else part.key_bias
+    k = linear(tape, source, kv_width, name="k_proj", role="attention", bias=key_bias)
+    v = linear(tape, source, kv_width, name="v_proj", role="attention", bias=part.qkv_bias)
+    return q, k, v
+
+
+def _query_and_gate(tape: Tape, both: Tensor) -> tuple[Tensor, Tensor]:
+    """Split the projection per head: neither half is contiguous, reshaping the gate copies it."""
+    q = tape.view("q", both, both.width // 2)
+    gate = tape.tensor("gate", both.rows, both.width // 2)
+    tape.add(Operation(name="split", kernel="memory", inputs=(both,), outputs=(q, gate)))
+    return q, gate
+
+
+def rotary(tape: Tape, x: Tensor, batch: Batch) -> Tensor:
+    """Rotate by position: halves in the compute dtype, or pairs through fp32 complex numbers.
+
+    Neither keeps x: the tables of cosines and sines need no gradient.
+    """
+    if batch.rope == "complex":
+        wide = cast(tape, x, FP32, f"{x.name} fp32")
+        return cast(tape, scale(tape, wide, f"{x.name} rotated"), x.itemsize, f"{x.name} narrow")
+    cosine = scale(tape, x, f"{x.name} cosine")
+    half = tape.like(f"{x.name} half", x)
+    tape.add(
+        Operation(
+            name=f"{x.name} rotate half",
+            kernel="memory",
+            inputs=(x,),
+            outputs=(half,),
+            forward_temporaries=(x.bytes // 2,),
+            backward_temporaries=(x.bytes // 2,),
+        )
+    )
+    return add(tape, cosine, scale(tape, half, f"{x.name} sine"), f"{x.name} rotated")

@@ -1,0 +1,164 @@
+"""Softmax(q k^T) v on the tape: one fused kernel, or the scores in memory."""
+
+from zeroplan.spec.architecture import Attention
+from zeroplan.units import Size, minimum
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.primitives import elementwise, scale
+from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
+
+__all__ = ["FLASH_BACKWARD_RATIO", "attention_kernel", "least_keys", "visible_share"]
+
+FP32 = 4
+FLASH_BACKWARD_RATIO = 2.5
+"""Five products against two: flash attention's backward computes the scores again
+(Dao, FlashAttention-2, arXiv 2307.08691, section 4.1)."""
+
+
+def attention_kernel(
+    tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: Batch
+) -> Tensor:
+    """Attend: by a fused kernel, or with the scores in memory."""
+    if batch.attention != "flash" and part.kv_heads != part.heads:
+        k, v = (_expanded(tape, t, part) for t in (k, v))
+    if batch.attention == "math":
+        return _materialised(tape, q, k, v, part, batch)
+    return _fused(tape, q, k, v, part, batch)
+
+
+def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: Batch) -> Tensor:
+    """Flash attention keeps q, k, v, its output and one fp32 log-sum per row and head."""
+    out = tape.tensor("attention", q.rows, part.heads * part.head_dim)
+    log_sums = tape.tensor("log-sums", q.rows, part.heads, itemsize=FP32, differentiable=False)
+    scores, weighted = _products(q, part, batch)
+    tape.add(
+        Operation(
+            name="attention",
+            kernel="attention",
+            inputs=(q, k, v),
+            outputs=(out, log_sums),
+            parameters=_score_parameters(tape, part),
+            saved=(q, k, v, out, log_sums),
+            matmuls=(scores, weighted),
+            visible_share=_visible(scores.n, part, batch),
+            backward_ratio=FLASH_BACKWARD_RATIO,
+        )
+    )
+    return out
+
+
+def _materialised(
+    tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: Batch
+) -> Tensor:
+    """Keep the [queries, keys] probabilities and a boolean mask; the scores pass by.
+
+    A batched product reads its operands head by head: with more than one sequence that takes
+    copies (keys and values repeated to all heads have been copied already), and the output is
+    always copied back to [tokens, heads x head_dim].
+    """
+    if not (isinstance(batch.sequences, int) and batch.sequences == 1):
+        q = elementwise(tape, "q by head", (q,))
+        if part.kv_heads == part.heads:
+            k, v = (elementwise(tape, f"{t.name} by head", (t,)) for t in (k, v))
+    scores, weighted = _products(q, part, batch)
+    share = _visible(scores.n, part, batch)
+    raw = tape.tensor("scores", q.rows * part.heads, batch.sequence_length)
+    tape.add(
+        Operation(
+            name="scores",
+            kernel="attention",
+            inputs=(q, k),
+            outputs=(raw,),
+            parameters=_score_parameters(tape, part),
+            saved=(q, k),
+            matmuls=(scores,),
+            visible_share=share,
+        )
+    )
+    masked = _masked(tape, scale(tape, raw, "scaled scores"), batch.sequence_length)
+    weights = tape.like("probabilities", masked)
+    tape.add(
+        Operation(
+            name="softmax", kernel="memory", inputs=(masked,), outputs=(weights,), saved=(weights,)
+        )
+    )
+    by_head = tape.tensor("attention by head", q.rows, part.heads * part.head_dim)
+    tape.add(
+        Operation(
+            name="attention",
+            kernel="attention",
+            inputs=(weights, v),
+            outputs=(by_head,),
+            saved=(weights, v),
+            matmuls=(weighted,),
+            visible_share=share,
+        )
+    )
+    tape.hold(masked)
+    return elementwise(tape, "attention", (by_head,))
+
+
+def _masked(tape: Tape, scores: Tensor, length: Size) -> Tensor:
+    """Mask the future: autograd keeps the mask, one byte per query and key."""
+    mask = tape.tensor("mask", length, length, itemsize=1, differentiable=False)
+    masked = tape.like("masked scores", scores)
+    tape.add(
+        Operation(
+            name="mask",
+            kernel="memory",
+            inputs=(scores,),
+            outputs=(masked, mask),
+            saved=(mask,),
+            forward_temporaries=(length * length,),
+        )
+    )
+    return masked
+
+
+def _products(q: Tensor, part: Attention, batch: Batch) -> tuple[Matmul, Matmul]:
+    """Return q k^T, and probabilities times v, for every head."""
+    if part.memory_positions is not None:
+        keys: Size = part.memory_positions
+    elif part.window is not None:
+        keys = least_keys(batch, part.window)
+    else:
+        keys = batch.sequence_length
+    d, heads = part.head_dim, part.heads
+    return Matmul(m=q.rows, n=keys, k=d, count=heads), Matmul(m=q.rows, n=d, k=keys, count=heads)
+
+
+def _score_parameters(tape: Tape, part: Attention) -> tuple[Parameter, ...]:
+    """Return what is added to the scores: a logit per head, a table of relative positions."""
+    shapes = {
+        "sinks": (part.heads,) if part.sinks else None,
+        "relative_attention_bias.weight": (part.relative_buckets, part.heads)
+        if part.relative_buckets
+        else None,
+    }
+    return tuple(
+        Parameter(name=f"{tape.prefix}{name}", shape=shape, role="attention")
+        for name, shape in shapes.items()
+        if shape is not None
+    )
+
+
+def _expanded(tape: Tape, x: Tensor, part: Attention) -> Tensor:
+    wide = tape.tensor(f"{x.name} expanded", x.rows, part.heads * part.head_dim)
+    tape.add(Operation(name=wide.name, kernel="memory", inputs=(x,), outputs=(wide,)))
+    return wide
+
+
+def _visible(keys: Size, part: Attention, batch: Batch) -> Size:
+    return visible_share(keys, batch.sequence_length) if part.causal else 1.0
+
+
+def least_keys(batch: Batch, window: int) -> Size:
+    """Return the keys that a query can see: the window, or the whole of a shorter sequence."""
+    return minimum(batch.sequence_length, window)
+
+
+def visible_share(keys: Size, sequence_length: Size) -> Size:
+    """Share of a [sequence, keys] score matrix that a causal (sliding) mask leaves.
+
+    A query sees at most `keys` keys; the first `keys` queries see half of them on average.
+    """
+    return 1.0 - keys / (2.0 * sequence_length)

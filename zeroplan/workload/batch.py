@@ -1,0 +1,45 @@
+"""What one micro-step of one GPU computes on, and with which kernels."""
+
+from dataclasses import dataclass
+
+from zeroplan.units import DTYPE_BYTES, Size
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Sequences of one micro-step, and the kernels that shape what autograd keeps of them."""
+
+    sequences: Size = 1
+    """[count]"""
+    sequence_length: Size = 1
+    """[tokens]"""
+    dtype: str = "bf16"
+    """Compute dtype."""
+    attention: str = "flash"
+    """flash, flash-expanded-kv or math."""
+    norm: str = "fused"
+    """fused or eager."""
+    rope: str = "half"
+    """half or complex."""
+    loss: str = "fp32-logits"
+    """fp32-logits, model-dtype-logits, chunked or fused-linear."""
+    compile: bool = False
+    autocast: bool = False
+    """The parameters are fp32 and torch.autocast casts what matmuls read."""
+
+    @property
+    def tokens(self) -> Size:
+        """[tokens]"""
+        return self.sequences * self.sequence_length
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element of the compute dtype. [B]"""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def parameter_itemsize(self) -> int:
+        """Bytes per element of the parameters in use, and so of their gradients. [B]"""
+        return DTYPE_BYTES["fp32"] if self.autocast else self.itemsize

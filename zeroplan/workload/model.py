@@ -1,0 +1,189 @@
+"""A model as wrap units: what is gathered, computed and dropped together.
+
+Every strategy sees the same list in forward order: embedding, blocks, the last norm and the head.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from zeroplan.spec.architecture import Architecture, Attention, Block, Head, Stack
+from zeroplan.units import Size
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.components import component
+from zeroplan.workload.loss import head_and_loss
+from zeroplan.workload.primitives import add, embedding, norm, weights
+from zeroplan.workload.projection import chain, projection
+from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
+
+__all__ = ["Unit", "Workload", "workload"]
+
+UnitKind = Literal["embedding", "block", "norm", "head"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unit:
+    """One wrap unit: its operations in order, what enters it and what leaves it."""
+
+    name: str
+    kind: UnitKind
+    operations: tuple[Operation, ...]
+    input: Tensor | None
+    """The hidden states that it reads; None where it reads token ids or pixels."""
+    output: Tensor
+    gradient_itemsize: int
+    """Bytes per element of the gradients that its parameters get. [B]"""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """In the order in which the framework registers them."""
+        return tuple(p for operation in self.operations for p in operation.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """A model counted for one batch. Equal blocks are one and the same `Unit` object."""
+
+    units: tuple[Unit, ...]
+    buffers_bytes: tuple[Size, ...]
+    """Tables that every rank holds whole and nobody trains (rotary cosines and sines). [B]"""
+    batch: Batch
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter in forward order, tied ones included."""
+        return tuple(p for unit in self.units for p in unit.parameters)
+
+
+def workload(architecture: Architecture, batch: Batch) -> Workload:
+    """Write a model's forward pass down for a batch."""
+    units: list[Unit] = []
+    tied = architecture.head is not None and architecture.head.tied
+    for stack in architecture.stacks[:-1]:
+        units += _stack_units(stack, _stack_batch(stack, batch), tied=False)
+        units += _norm_units(stack, batch)
+    last = architecture.stacks[-1]
+    units += _stack_units(last, _stack_batch(last, batch), tied=tied)
+    units.append(_head_unit(architecture.head, last, batch))
+    return Workload(units=tuple(units), buffers_bytes=_rotary_tables(last, batch), batch=batch)
+
+
+def _stack_batch(stack: Stack, batch: Batch) -> Batch:
+    return batch if stack.positions is None else replace(batch, sequence_length=stack.positions)
+
+
+def _stack_units(stack: Stack, batch: Batch, *, tied: bool) -> list[Unit]:
+    written: dict[Block, Unit] = {}
+    units = [_embedding_unit(stack, batch, tied=tied)]
+    for block in stack.blocks:
+        if block not in written:
+            written[block] = _block_unit(stack, block, batch)
+        units.append(written[block])
+    return units
+
+
+def _unit(tape: Tape, name: str, kind: UnitKind, source: Tensor | None, out: Tensor) -> Unit:
+    return Unit(
+        name=name,
+        kind=kind,
+        operations=tuple(tape.operations),
+        input=source,
+        output=out,
+        gradient_itemsize=tape.parameter_itemsize,
+    )
+
+
+def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
+    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    x = chain(tape, None, stack.stem, batch.tokens)
+    for table in stack.embeddings:
+        row = embedding(tape, table, batch.tokens, tied=tied)
+        if table.projection is not None:
+            row = projection(tape, row, table.projection, batch.tokens)
+        x = row if x is None else add(tape, x, row, "sum of embeddings")
+    if x is None:
+        x = tape.tensor("input", batch.tokens, stack.hidden, itemsize=tape.parameter_itemsize)
+    tape.add(Operation(name="extras", kernel="none", parameters=weights(stack.extras)))
+    if stack.embedding_norm is not None:
+        x = norm(tape, x, stack.embedding_norm, name="embedding_norm")
+    return _unit(tape, f"{stack.name} embedding", "embedding", None, x)
+
+
+def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
+    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    x = tape.tensor("hidden states", batch.tokens, stack.hidden, itemsize=tape.parameter_itemsize)
+    out = (_parallel if block.parallel else _sequential)(tape, x, block, batch)
+    tape.hold(x)
+    if block.extras:
+        tape.add(Operation(name="extras", kernel="none", parameters=weights(block.extras)))
+    return _unit(tape, f"{stack.name} block", "block", x, out)
+
+
+def _sequential(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
+    eager = batch.norm == "eager"
+    for part in block.sublayers:
+        tape.prefix = f"{part.name}."
+        branch = x
+        if part.norm is not None:
+            branch = norm(tape, x, part.norm, name="norm", eager=eager)
+        branch = component(tape, branch, part.component, batch)
+        if part.post_norm is not None:
+            branch = norm(tape, branch, part.post_norm, name="post_norm", eager=eager)
+        x = add(tape, x, branch)
+        if part.residual_norm is not None:
+            x = norm(tape, x, part.residual_norm, name="residual_norm", eager=eager)
+    return x
+
+
+def _parallel(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
+    eager = batch.norm == "eager"
+    out, normed = x, x
+    for index, part in enumerate(block.sublayers):
+        tape.prefix = f"{part.name}."
+        if part.norm is not None and not (block.shared_norm and index):
+            normed = norm(tape, x, part.norm, name="norm", eager=eager)
+        out = add(tape, out, component(tape, normed, part.component, batch))
+    return out
+
+
+def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
+    if stack.final_norm is None and not stack.tail:
+        return []
+    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
+    out = _norm_and_tail(tape, x, stack, batch)
+    return [_unit(tape, f"{stack.name} norm", "norm", x, out)]
+
+
+def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack, batch: Batch) -> Tensor:
+    out = x
+    if stack.final_norm is not None:
+        out = norm(tape, x, stack.final_norm, name="norm", eager=batch.norm == "eager")
+    return chain(tape, out, stack.tail, x.rows) or out
+
+
+def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
+    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
+    out = _norm_and_tail(tape, x, stack, batch)
+    if head is not None:
+        if head.pooled:
+            out = Tensor("pooled", batch.sequences, out.width, out.itemsize, base=out.storage)
+        if head.transform is not None:
+            out = projection(tape, out, head.transform, out.rows)
+        tape.add(Operation(name="extras", kernel="none", parameters=weights(head.extras)))
+        out = head_and_loss(tape, out, head, batch)
+    return _unit(tape, "head", "head", x, out)
+
+
+def _rotary_tables(stack: Stack, batch: Batch) -> tuple[Size, ...]:
+    """Cosines and sines [sequence, head_dim] in the compute dtype, or one table of complex64."""
+    dims = {
+        part.component.rotary_dim or part.component.head_dim
+        for block in stack.blocks
+        for part in block.sublayers
+        if isinstance(part.component, Attention) and part.component.position == "rope"
+    }
+    if not dims:
+        return ()
+    elements = batch.sequence_length * max(dims)
+    return (elements * 4,) if batch.rope == "complex" else 2 * (elements * batch.itemsize,)

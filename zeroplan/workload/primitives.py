@@ -1,0 +1,232 @@
+"""What autograd does for each elementary operation: what it saves, allocates and costs.
+
+Source of every `saved`: tools/autograd/derivatives.yaml of PyTorch 2.13.
+"""
+
+from math import prod
+
+from zeroplan.spec.architecture import Embedding, Norm, Role, Weights
+from zeroplan.units import Size
+from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
+
+__all__ = [
+    "activation",
+    "add",
+    "cast",
+    "dropout",
+    "elementwise",
+    "embedding",
+    "linear",
+    "multiply",
+    "norm",
+    "scale",
+    "weights",
+]
+
+FP32 = 4
+
+
+def weights(extras: tuple[Weights, ...]) -> tuple[Parameter, ...]:
+    """Return parameters that compute next to nothing."""
+    return tuple(Parameter(name=e.name, shape=e.shape, role=e.role) for e in extras)
+
+
+def embedding(tape: Tape, table: Embedding, tokens: Size, *, tied: bool = False) -> Tensor:
+    """Look rows up: backward needs the indices only, which the batch holds anyway."""
+    size = tape.parameter_itemsize
+    out = tape.tensor(f"{table.name} rows", tokens, table.width, itemsize=size)
+    weight = Parameter(
+        name=f"{table.name}.weight",
+        shape=(table.rows, table.width),
+        role="embedding" if table.kind == "token" else "other",
+        tied_to="embedding" if table.tied else None,
+        shared=tied and table.kind == "token",
+        trainable=table.trainable,
+    )
+    tape.add(
+        Operation(
+            name=table.name,
+            kernel="lookup",
+            outputs=(out,),
+            parameters=(weight,),
+            module=table.name,
+        )
+    )
+    return out
+
+
+def linear(
+    tape: Tape,
+    x: Tensor,
+    width: int,
+    *,
+    name: str,
+    role: Role,
+    bias: bool = False,
+    transposed: bool = False,
+    tied_to: str | None = None,
+    kernel: tuple[int, ...] = (),
+) -> Tensor:
+    """Multiply by a weight [width, x.width]; autograd keeps the input, not the output.
+
+    With a kernel it is the convolution that equals a product of unfolded patches. Under autocast
+    autograd also keeps the low-precision copies of input and weight.
+    """
+    x = cast(tape, x, tape.itemsize, f"{name} input")
+    full = f"{tape.prefix}{name}"
+    shape = (x.width, width) if transposed else (width, x.width // prod(kernel), *kernel)
+    weight = Parameter(name=f"{full}.weight", shape=shape, role=role, tied_to=tied_to, matmul=True)
+    parameters = (weight,)
+    if bias:
+        parameters += (Parameter(name=f"{full}.bias", shape=(width,), role=role),)
+    copies = (_weight_copy(tape, weight),) if tape.autocast else ()
+    out = tape.tensor(name, x.rows, width)
+    tape.add(
+        Operation(
+            name=name,
+            kernel="matmul",
+            inputs=(x, *copies),
+            outputs=(out,),
+            parameters=parameters,
+            saved=(x, *copies),
+            backward_temporaries=tuple(copy.bytes for copy in copies),
+            matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
+            module=full,
+        )
+    )
+    return out
+
+
+def _weight_copy(tape: Tape, weight: Parameter) -> Tensor:
+    """Cast a weight for autocast, whose cache and autograd both hold the copy."""
+    size = weight.elements
+    copy = Tensor(
+        f"{weight.name} copy",
+        size,
+        1,
+        tape.itemsize,
+        differentiable=False,
+        purpose="unsharded_parameters",
+    )
+    tape.add(Operation(name=copy.name, kernel="memory", outputs=(copy,)))
+    return copy
+
+
+def elementwise(
+    tape: Tape, name: str, inputs: tuple[Tensor, ...], saved: tuple[Tensor, ...] = ()
+) -> Tensor:
+    """Write one new storage shaped like the first input."""
+    out = tape.like(name, inputs[0])
+    tape.add(Operation(name=name, kernel="memory", inputs=inputs, outputs=(out,), saved=saved))
+    return out
+
+
+def add(tape: Tape, a: Tensor, b: Tensor, name: str = "residual") -> Tensor:
+    """Add two tensors: nothing is saved, and the gradient goes on to both as it is."""
+    out = tape.like(name, a if a.itemsize >= b.itemsize else b)
+    tape.add(
+        Operation(name=name, kernel="memory", inputs=(a, b), outputs=(out,), passes_gradient=True)
+    )
+    return out
+
+
+def multiply(tape: Tape, a: Tensor, b: Tensor, name: str) -> Tensor:
+    """Multiply two tensors that both need gradients: both are saved."""
+    return elementwise(tape, name, (a, b), saved=(a, b))
+
+
+def scale(tape: Tape, x: Tensor, name: str) -> Tensor:
+    """Multiply by a constant (a number, or a table without gradient): nothing of x is saved."""
+    return elementwise(tape, name, (x,))
+
+
+def activation(tape: Tape, x: Tensor, kind: str) -> Tensor:
+    """Apply a pointwise non-linearity: its input is saved."""
+    return elementwise(tape, kind, (x,), saved=(x,))
+
+
+def cast(tape: Tape, x: Tensor, itemsize: int, name: str = "cast") -> Tensor:
+    """Change the dtype; a cast to the same dtype is the tensor itself."""
+    if x.itemsize == itemsize:
+        return x
+    out = tape.tensor(name, x.rows, x.width, itemsize=itemsize)
+    tape.add(Operation(name=name, kernel="memory", inputs=(x,), outputs=(out,)))
+    return out
+
+
+def dropout(tape: Tape, x: Tensor, name: str = "dropout") -> Tensor:
+    """Drop elements: autograd keeps a mask of one byte each (native_dropout on CUDA)."""
+    mask = tape.tensor(f"{name} mask", x.rows, x.width, itemsize=1, differentiable=False)
+    out = tape.like(name, x)
+    tape.add(Operation(name=name, kernel="memory", inputs=(x,), outputs=(out, mask), saved=(mask,)))
+    return out
+
+
+def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str, eager: bool = False) -> Tensor:
+    """Normalise; `eager` is the fp32 Python RMSNorm, else one fused kernel.
+
+    The fused kernel saves its input and fp32 statistics: one value a row for RMSNorm, two for
+    LayerNorm. The eager form saves an fp32 copy, the fp32 statistic and the normalised tensor.
+    """
+    full = f"{tape.prefix}{name}"
+    shape = (kind.heads, kind.width) if kind.heads > 1 else (kind.width,)
+    weights = [
+        Parameter(name=f"{full}.{which}", shape=shape, role="norm")
+        for which, present in (("weight", kind.weight), ("bias", kind.bias))
+        if present
+    ]
+    rows = x.rows * (x.width // kind.width) if kind.heads == 1 else x.rows * kind.heads
+    if eager and kind.kind == "rms":
+        return _eager_rms_norm(tape, x, rows, tuple(weights), full, name)
+    statistics = tape.tensor(
+        f"{name} statistics",
+        rows,
+        1 if kind.kind == "rms" else 2,
+        itemsize=FP32,
+        differentiable=False,
+    )
+    out = tape.like(name, x)
+    tape.add(
+        Operation(
+            name=name,
+            kernel="memory",
+            inputs=(x,),
+            outputs=(out, statistics),
+            parameters=tuple(weights),
+            saved=(x, statistics),
+            module=full,
+        )
+    )
+    return out
+
+
+def _eager_rms_norm(
+    tape: Tape, x: Tensor, rows: Size, weights: tuple[Parameter, ...], full: str, name: str
+) -> Tensor:
+    wide = cast(tape, x, FP32, f"{name} fp32")
+    squared = elementwise(tape, f"{name} square", (wide,), saved=(wide,))
+    rstd = tape.tensor(f"{name} rstd", rows, 1, itemsize=FP32)
+    tape.add(
+        Operation(
+            name=f"{name} rstd",
+            kernel="memory",
+            inputs=(squared,),
+            outputs=(rstd,),
+            saved=(rstd,),
+        )
+    )
+    scaled = multiply(tape, wide, rstd, f"{name} scaled")
+    narrow = cast(tape, scaled, x.itemsize, f"{name} narrow")
+    out = tape.like(name, narrow)
+    tape.add(
+        Operation(
+            name=name,
+            kernel="memory",
+            inputs=(narrow,),
+            outputs=(out,),
+            parameters=weights,
+            saved=(narrow,),
+            module=full,
+        )
+    )
+    return out
