@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 
@@ -120,4 +121,4 @@ def test_a_command_alone_shows_its_help(arguments: list[str]) -> None:
 
 def test_version_is_said() -> None:
     done = _zeroplan("--version")
-    assert (done.returncode, done.stdout.split()[0]) == (0, "zeroplan")
+    assert (done.returncode, done.stdout) == (0, f"zeroplan {version('zeroplan')}\n")

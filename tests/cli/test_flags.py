@@ -1,6 +1,5 @@
 """Every key of the spec file is a flag, and a flag means what the key means."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from zeroplan.spec.toml import load_spec, to_toml
 
 
 @pytest.fixture
-def asked(answer: Estimate, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
+def asked(answer: Estimate, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """What `estimate` was called with, its computing taken out."""
     calls: list[Run] = []
 
@@ -25,8 +24,8 @@ def asked(answer: Estimate, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ru
         calls.append(run)
         return answer
 
-    monkeypatch.setattr(estimation, "estimate", echo, raising=False)
-    yield calls
+    monkeypatch.setattr(estimation, "estimate", echo)
+    return calls
 
 
 def _run(*arguments: str) -> int:

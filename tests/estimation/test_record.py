@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ KEYS = {
 """Section 3 of the contract; a list stands for its items."""
 
 
-def _keys(value: object, form: object) -> None:
+def _keys(value: Any, form: Any) -> None:
     if not isinstance(form, dict):
         return
     for item in value if isinstance(value, list) else [value]:

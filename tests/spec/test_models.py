@@ -132,3 +132,17 @@ def test_the_shape_of_a_size_is_said_with_its_exact_count(size: str) -> None:
 def test_a_size_that_no_shape_has_is_refused(size: str) -> None:
     with pytest.raises(SpecError, match="no Llama-like shape has it"):
         load_architecture(size)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("name", list_presets())
+def test_a_preset_states_the_count_of_its_class(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    preset = load_preset(name)
+    config = transformers.AutoConfig.for_model(**preset.config)
+    (class_name,) = config.architectures
+    with torch.device("meta"):
+        model = getattr(transformers, class_name)(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == preset.parameters

@@ -101,6 +101,10 @@ def test_only_the_model_has_no_default() -> None:
     assert [dotted for dotted, key in keys().items() if key.default is MISSING] == ["model.source"]
 
 
+def test_a_bare_name_is_enough_to_tell_keys_apart() -> None:
+    assert len({key.name for key in keys().values()}) == len(keys())
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision_sets_the_three_dtypes(precision: str) -> None:
     training = load_spec(model="70b", precision=precision).training
@@ -165,8 +169,10 @@ def test_a_key_that_no_strategy_reads_is_noted() -> None:
     )
     assert ignored_keys(run, ["fsdp2"]) == (
         "sharding.bucket_bytes is ignored: it is a key of ddp, torch-zero1 only.",
-        "sharding.deepspeed.reduce_bucket_size is ignored: "
-        "it is a key of zero0, zero1, zero2, zero3 only.",
+        (
+            "sharding.deepspeed.reduce_bucket_size is ignored: "
+            "it is a key of zero0, zero1, zero2, zero3 only."
+        ),
         "sharding.deepspeed.stage3_max_live_parameters is ignored: it is a key of zero3 only.",
     )
 

@@ -64,8 +64,9 @@ def estimate(
     if as_json:
         sys.stdout.write(f"{answer.to_json()}\n")
     else:
-        from zeroplan.report.terminal import show  # noqa: PLC0415  # rich, only to print
+        from zeroplan.report.answer import answer_text  # noqa: PLC0415  # not for --json
+        from zeroplan.report.terminal import page  # noqa: PLC0415
 
-        show(answer, asked, wide=wide)
+        sys.stdout.write(answer_text(answer, asked, page(wide=wide), wide=wide))
     if not answer.fits:
         raise typer.Exit(NOTHING_FITS)

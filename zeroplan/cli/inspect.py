@@ -45,10 +45,10 @@ def inspect(
     if as_json:
         _write_json({"model": count.to_dict()})
         return
-    from zeroplan.report.model import show_model  # noqa: PLC0415  # rich, only to print
-    from zeroplan.report.terminal import console  # noqa: PLC0415
+    from zeroplan.report.model import model_text  # noqa: PLC0415  # not for --json
+    from zeroplan.report.terminal import page  # noqa: PLC0415
 
-    show_model(count, console())
+    sys.stdout.write(model_text(count, page()))
 
 
 def _list_presets(*, as_json: bool) -> None:

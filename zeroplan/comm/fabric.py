@@ -52,7 +52,5 @@ def ring_bandwidth(group: Group, wires: Fabric) -> Size:
     if group.nodes == 1:
         return inside
     share = members / wires.gpus_per_node
-    through = (
-        wires.node_bytes_per_second * share * wires.inter.bandwidth_efficiency.value
-    )
+    through = wires.node_bytes_per_second * share * wires.inter.bandwidth_efficiency.value
     return through if members == 1 else minimum(inside, through)

@@ -109,9 +109,7 @@ def _plan(question: Question, row: Sharding, counted: dict[bool, Workload]) -> P
     )
 
 
-def _memory(
-    question: Question, plan: Plan, step: Script
-) -> tuple[DeviceMemory, record.Memory]:
+def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory, record.Memory]:
     by_phase = peaks(step)
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.row.communicators if plan.groups.world.ranks > 1 else 0
@@ -146,9 +144,9 @@ def _moment(peak: Peak) -> str:
         return "between steps"
     if event.phase == "optimizer":
         return "optimizer"
-    return f"{event.phase}, {event.owner}" if event.phase in event.name else (
-        f"{event.phase}, {event.owner}, {event.name}"
-    )
+    owner = event.owner if peak.block is None else f"block {peak.block}"
+    plain = event.name == event.phase
+    return f"{event.phase}, {owner}" if plain else f"{event.phase}, {owner}, {event.name}"
 
 
 @dataclass(slots=True)
@@ -163,24 +161,17 @@ class _Sum:
 def _communication(question: Question, step: Script) -> record.Communication:
     sums: dict[tuple[str, Phase, str], _Sum] = {}
     between = 0.0
-    seconds: dict[object, tuple[float, float]] = {}
-    for event in step.events:
+    for event, times in step.calls():
         call = event.collective
         if call is None:
             continue
-        if call not in seconds:
-            seconds[call] = (
-                collective_seconds(call, question.wires),
-                inter_node_wire_bytes(call),
-            )
-        time, leaving = seconds[call]
         one = sums.setdefault((call.name, event.phase, call.group.name), _Sum())
-        one.count += 1
-        one.input_bytes += call.input_bytes
-        one.output_bytes += call.output_bytes
-        one.wire_bytes += call.wire_bytes
-        one.seconds += time
-        between += leaving
+        one.count += times
+        one.input_bytes += times * call.input_bytes
+        one.output_bytes += times * call.output_bytes
+        one.wire_bytes += times * call.wire_bytes
+        one.seconds += times * collective_seconds(call, question.wires)
+        between += times * inter_node_wire_bytes(call)
     return record.Communication(
         collectives=tuple(_collectives(sums.items())),
         wire_bytes=round(sum(one.wire_bytes for one in sums.values())),

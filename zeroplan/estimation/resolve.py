@@ -101,9 +101,7 @@ def _cluster(
             f"{node.gpu.value!r}: leave one of the two out."
         )
     source = node or gpu
-    per_node = cluster.gpus_per_node or int(
-        (node.gpus if node else gpu.gpus_per_node).value
-    )
+    per_node = cluster.gpus_per_node or int((node.gpus if node else gpu.gpus_per_node).value)
     intra = usual_link(cluster.intra_link or source.intra_link.value, gpu, catalogue)
     inter = usual_link(cluster.link or source.node_link.value, gpu, catalogue)
     notes = []

@@ -3,28 +3,25 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rich.console import Console
-from rich.text import Text
-
-from zeroplan.report.terminal import show_table
+from zeroplan.report.terminal import Page, prose, table_text
 from zeroplan.rows import Column, Table, readable
 from zeroplan.units import DTYPE_BYTES
 from zeroplan.workload.count import ModelCount
 
-__all__ = ["show_model"]
+__all__ = ["model_text"]
 
 GIGA: Final = 10**9
 
 
-def show_model(model: ModelCount, out: Console) -> None:
-    """Print blocks, exact parameter counts, bytes and FLOPs per token."""
-    for line in _headlines(model):
-        out.print(Text(line))
-    out.print()
-    show_table(_parameters(model), out)
-    show_table(_flop(model), out)
-    for line in model.assumptions:
-        out.print(Text(f"Assumed: {line}"))
+def model_text(model: ModelCount, on: Page) -> str:
+    """Return blocks, exact parameter counts, bytes and FLOPs per token."""
+    parts = [
+        prose(_headlines(model), on),
+        table_text(_parameters(model), on),
+        table_text(_flop(model), on),
+        prose((f"Assumed: {line}" for line in model.assumptions), on),
+    ]
+    return "\n".join(filter(None, parts))
 
 
 def _headlines(model: ModelCount) -> Iterator[str]:
@@ -36,6 +33,7 @@ def _headlines(model: ModelCount) -> Iterator[str]:
         for dtype in ("fp32", "bf16")
     )
     yield f"Weights: {', '.join(sizes)}"
+    yield f"FLOPs are those of sequences of {model.flop.sequence_length:,} tokens"
 
 
 def _parameters(model: ModelCount) -> Table:
@@ -54,7 +52,6 @@ def _parameters(model: ModelCount) -> Table:
         "without embedding and head": model.non_embedding_parameters,
         "active per token": model.active_parameters_per_token,
     }
-    always = ("token embedding", "norms", "attention", "MLP", "total")
     return Table(
         title="Parameters",
         columns=(
@@ -65,7 +62,7 @@ def _parameters(model: ModelCount) -> Table:
         rows=tuple(
             (part, f"{count:,}", 100 * count / model.total_parameters)
             for part, count in parts.items()
-            if count or part in always
+            if count or part.startswith("head")
         ),
     )
 
@@ -82,7 +79,7 @@ def _flop(model: ModelCount) -> Table:
         ),
     }
     return Table(
-        title=f"FLOPs per token at sequence length {flop.sequence_length:,} [GFLOP]",
+        title="FLOPs per token [GFLOP]",
         columns=(
             Column(name="pass", is_text=True),
             Column(name="all scores"),

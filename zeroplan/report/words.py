@@ -74,4 +74,4 @@ def _nearest(answer: Estimate) -> str:
 def _value(each: Assumption) -> str:
     if isinstance(each.value, int | float):
         return readable(each.value, each.unit)
-    return f"{each.value} {each.unit}".rstrip()
+    return "not known" if each.value is None else str(each.value)

@@ -3,40 +3,49 @@
 Source: torch/nn/parallel/distributed.py, torch/csrc/distributed/c10d/reducer.cpp (2.13).
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
 from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.stretches import Stretch, micro_steps
 from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.liveness import Change
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["ddp_script", "gradient_buckets"]
+__all__ = ["Bucket", "ddp_script"]
 
-FIRST_BUCKET_BYTES = MIB
+FIRST_BUCKET_BYTES: Final = MIB
 """Cap of the first bucket while `bucket_cap_mb` is left at its default."""
-DEFAULT_BUCKET_BYTES = 25 * MIB
+DEFAULT_BUCKET_BYTES: Final = 25 * MIB
 
 
-def gradient_buckets(
-    parameters: list[Parameter], itemsize: int, bucket_bytes: int
-) -> list[list[Parameter]]:
-    """Deal parameters, in the order in which their gradients arrive, to buckets.
+@dataclass(slots=True)
+class Bucket:
+    """The bucket that gradients fill in the order in which they arrive.
 
-    A bucket closes when its size reaches or passes its cap, so buckets are never smaller than it
+    It closes when its size reaches or passes its cap, so buckets are never smaller than that
     (`compute_bucket_assignment_by_size`). The order is known from the second iteration on.
     """
-    cap = FIRST_BUCKET_BYTES if bucket_bytes == DEFAULT_BUCKET_BYTES else bucket_bytes
-    buckets: list[list[Parameter]] = [[]]
-    size = 0
-    for parameter in parameters:
-        buckets[-1].append(parameter)
-        size += parameter.elements * itemsize
-        if size >= cap:
-            buckets.append([])
-            size, cap = 0, bucket_bytes
-    return buckets if buckets[-1] else buckets[:-1]
+
+    itemsize: int
+    bucket_bytes: int
+    size: int = 0
+    first: bool = True
+
+    def add(self, parameter: Parameter) -> int:
+        """Take a gradient in; return the bucket's bytes if that closes it, else 0."""
+        default = self.bucket_bytes == DEFAULT_BUCKET_BYTES
+        cap = FIRST_BUCKET_BYTES if self.first and default else self.bucket_bytes
+        self.size += parameter.elements * self.itemsize
+        return self.close() if self.size >= cap else 0
+
+    def close(self) -> int:
+        """Start the next bucket and return the bytes of this one."""
+        size, self.size, self.first = self.size, 0, False
+        return size
 
 
 @dataclass(slots=True)
@@ -45,47 +54,37 @@ class _Step:
 
     plan: Plan
     recorder: Recorder
-    buckets: list[list[Parameter]]
-    """Empty where nothing wraps the model."""
     grads_exist: bool = False
     """Whether an earlier micro-step left gradients, to which new ones are added."""
-    reductions: list[int] = field(default_factory=list)
+    buckets_bytes: Size = 0
+    """All buckets of the last backward. [B]"""
 
     @property
     def views(self) -> bool:
         """Whether gradients are views of the buckets."""
-        return bool(self.buckets) and self.plan.choice.gradient_as_bucket_view
+        return self.plan.row.distributed and self.plan.choice.gradient_as_bucket_view
 
 
 def ddp_script(plan: Plan) -> Script:
     """Write one steady-state step of DDP, or of one GPU alone, down."""
-    arriving = [
-        parameter
-        for index in reversed(range(len(plan.units)))
-        for _, parameters in plan.gradient_chunks(index)
-        for parameter in parameters
-    ]
-    itemsize = plan.dtypes.gradient
-    wrapped = plan.row.distributed
-    buckets = gradient_buckets(arriving, itemsize, plan.choice.bucket_bytes) if wrapped else []
-    step = _Step(plan, Recorder(), buckets)
-    for micro_step in range(plan.micro_steps):
-        last = micro_step == plan.micro_steps - 1
-        reduces = wrapped and (last or plan.choice.synchronize_gradients == "every")
-        _forward(step, broadcasts=reduces)
-        _backward(step, reduces=reduces)
+    step = _Step(plan, Recorder())
+    for times, last in micro_steps(plan.micro_steps):
+        every = plan.choice.synchronize_gradients == "every"
+        reduces = plan.row.distributed and (last or every)
+        with step.recorder.repeat(times):
+            _forward(step, broadcasts=reduces)
+            _backward(step, reduces=reduces)
     _update(step)
-    return Script(resident=_resident(step), events=tuple(step.recorder.events))
+    return Script(resident=_resident(step), items=tuple(step.recorder.items))
 
 
 def _resident(step: _Step) -> tuple[Change, ...]:
     plan, held = step.plan, step.plan.dtypes
-    sizes = [p.elements for p in plan.parameters]
-    weights = sum(round_up(size * held.parameter) for size in sizes)
-    buckets = [sum(p.elements for p in bucket) * held.gradient for bucket in step.buckets]
+    sizes = [(p.elements, times) for p, times in plan.parameters]
+    weights = sum(round_up(size * held.parameter) * times for size, times in sizes)
     return (
         Change("parameters", "parameters", weights),
-        *(Change("gradients", "gradient bucket", round_up(size)) for size in buckets),
+        Change("gradients", "gradient buckets", step.buckets_bytes),
         *state_changes(sizes, held),
         *inputs_and_buffers(plan),
     )
@@ -101,63 +100,96 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
             name="broadcast", group=plan.groups.world, input_bytes=size, output_bytes=size
         )
         recorder.emit("broadcast buffers", "DDP", stream="all-reduce", collective=collective)
-    for index in range(len(plan.units)):
+    for index in plan.walk_forward(recorder):
         for part in plan.forward_parts(index):
             recorder.compute("forward", plan.owner(index), part)
 
 
 def _backward(step: _Step, *, reduces: bool) -> None:
     """Run backward; a bucket is reduced when the last of its gradients has arrived."""
-    plan, recorder = step.plan, step.recorder
-    recorder.phase = "backward"
-    waiting = iter(step.buckets if reduces else ())
-    bucket, arrived = next(waiting, None), 0
-    for index in reversed(range(len(plan.units))):
-        for part, parameters in plan.gradient_chunks(index):
-            ready = recorder.compute("backward", plan.owner(index), part)
-            arrived += len(parameters)
-            while bucket is not None and arrived >= len(bucket):
-                arrived -= len(bucket)
-                _reduce(step, bucket, ready)
-                bucket = next(waiting, None)
-            _settle(step, parameters, reduces=reduces)
-    recorder.emit("end of backward", "DDP", waits=step.reductions)
-    step.reductions = []
+    step.recorder.phase = "backward"
+    step.buckets_bytes = 0
+    held = step.plan.dtypes
+    bucket = Bucket(held.gradient, step.plan.choice.bucket_bytes) if reduces else None
+    for stretch in reversed(step.plan.stretches):
+        for copies, index in _copies(step, stretch, bucket):
+            _unit_backward(step, index, copies, bucket)
+    if bucket is not None and bucket.size:
+        _reduce(step, bucket.close(), 1)
+    step.recorder.emit("end of backward", "DDP", waits=("all-reduce",))
     step.grads_exist = True
 
 
-def _settle(step: _Step, parameters: tuple[Parameter, ...], *, reduces: bool) -> None:
-    """Free fresh gradients that were added to older ones or copied into a bucket's view."""
-    if step.grads_exist or (reduces and step.views):
-        changes = tuple(_gradient(step, p, -1) for p in parameters)
-        step.recorder.emit("accumulate", "gradients", changes=changes)
+def _copies(step: _Step, stretch: Stretch, bucket: Bucket | None) -> Iterator[tuple[int, int]]:
+    """Yield a stretch's units in backward order with the copies that the next events stand for.
+
+    Buckets straddle blocks: only where one copy leaves the bucket as it found it are the
+    remaining copies told once.
+    """
+    plan, left, period = step.plan, stretch.times, len(stretch.units)
+    while left:
+        copies = left if _leaves(plan, stretch, bucket) else 1
+        with step.recorder.repeat(copies, -period):
+            for index in reversed(stretch.units):
+                number = plan.block_numbers[index]
+                later = (left - 1) * period
+                step.recorder.block = None if number is None else number + later
+                yield copies, index
+        left -= copies
+    step.recorder.block = None
 
 
-def _gradient(step: _Step, parameter: Parameter, sign: int) -> Change:
-    size = round_up(parameter.elements * step.plan.dtypes.gradient)
-    return Change("gradients", parameter.name, sign * size)
+def _leaves(plan: Plan, stretch: Stretch, bucket: Bucket | None) -> bool:
+    if bucket is None:
+        return True
+    after = replace(bucket)
+    for index in reversed(stretch.units):
+        for _, parameters in plan.gradient_chunks(index):
+            for parameter in parameters:
+                after.add(parameter)
+    return after == bucket
 
 
-def _reduce(step: _Step, bucket: list[Parameter], ready: int) -> None:
+def _unit_backward(step: _Step, index: int, copies: int, bucket: Bucket | None) -> None:
+    plan = step.plan
+    for part, parameters in plan.gradient_chunks(index):
+        step.recorder.compute("backward", plan.owner(index), part)
+        if bucket is not None:
+            for parameter in parameters:
+                closed = bucket.add(parameter)
+                if closed:
+                    _reduce(step, closed, copies)
+        if parameters and (step.grads_exist or (bucket is not None and step.views)):
+            fresh = [(parameter, 1) for parameter in parameters]
+            _drop_gradients(step, "accumulate", fresh)
+
+
+def _reduce(step: _Step, size: int, copies: int) -> None:
     world = step.plan.groups.world
-    size: Size = sum(p.elements for p in bucket) * step.plan.dtypes.reduce
     collective = Collective(name="all_reduce", group=world, input_bytes=size, output_bytes=size)
-    event = step.recorder.emit(
+    step.buckets_bytes += round_up(size) * copies
+    step.recorder.emit(
         "all-reduce",
         "gradient bucket",
         stream="all-reduce",
         collective=collective if world.ranks > 1 else None,
-        waits=(ready,),
+        waits=("compute",),
     )
-    step.reductions.append(event)
+
+
+def _drop_gradients(step: _Step, name: str, parameters: list[tuple[Parameter, int]]) -> None:
+    """Free gradients: fresh ones once added to older ones or copied to a bucket, or all."""
+    itemsize = step.plan.dtypes.gradient
+    size = sum(round_up(p.elements * itemsize) * times for p, times in parameters)
+    step.recorder.emit(name, "gradients", changes=(Change("gradients", "gradients", -size),))
 
 
 def _update(step: _Step) -> None:
     plan, recorder = step.plan, step.recorder
     recorder.phase = "optimizer"
-    torch_optimizer_step(recorder, [p.elements for p in plan.parameters], plan.dtypes)
-    separate = not step.views or (
-        plan.micro_steps > 1 and plan.choice.synchronize_gradients == "last"
+    torch_optimizer_step(
+        recorder, [(p.elements, times) for p, times in plan.parameters], plan.dtypes
     )
-    gone = [_gradient(step, p, -1) for p in plan.parameters] if separate else []
-    recorder.emit("zero_grad", "optimizer", changes=tuple(gone))
+    accumulates = plan.micro_steps > 1 and plan.choice.synchronize_gradients == "last"
+    if not step.views or accumulates:
+        _drop_gradients(step, "zero_grad", plan.parameters)

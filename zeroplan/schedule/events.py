@@ -1,6 +1,7 @@
 """One training step as an ordered list of events: what memory and timing both read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -8,7 +9,17 @@ from zeroplan.sharding.groups import Group
 from zeroplan.units import Size
 from zeroplan.workload.liveness import Change, Step
 
-__all__ = ["Collective", "Event", "Phase", "Recorder", "Script", "Segment", "segment"]
+__all__ = [
+    "Collective",
+    "Event",
+    "Item",
+    "Phase",
+    "Recorder",
+    "Repeat",
+    "Script",
+    "Segment",
+    "segment",
+]
 
 Phase = Literal["forward", "backward", "optimizer"]
 Stream = Literal["compute", "all-gather", "reduce-scatter", "all-reduce"]
@@ -52,7 +63,9 @@ class Event:
     phase: Phase
     stream: Stream
     owner: str
-    """The unit it belongs to: "block 7"."""
+    """What it belongs to: "block 7", "root", "optimizer"."""
+    block: int | None = None
+    """Number of the block it belongs to, of the first copy where it is repeated."""
     changes: tuple[Change, ...] = ()
     """Bytes that come and go, in issue order."""
     steps: tuple[Step, ...] = ()
@@ -60,8 +73,23 @@ class Event:
     collective: Collective | None = None
     traffic_bytes: Size = 0
     """HBM bytes of copies that no operation accounts for. [B]"""
-    waits: tuple[int, ...] = ()
-    """Events of other streams that must have ended before it starts."""
+    waits: tuple[str, ...] = ()
+    """Streams, or marks on them, whose work issued so far must have ended before it starts."""
+    mark: str = ""
+    """Name under which later events can wait for this one alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Repeat:
+    """Items that happen several times over, as equal blocks or micro-steps do."""
+
+    items: tuple["Event | Repeat", ...]
+    times: int
+    stride: int = 0
+    """Blocks from one copy to the next; negative in backward. [blocks]"""
+
+
+Item = Event | Repeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +97,41 @@ class Script:
     """A step: what lives throughout, then every event in issue order."""
 
     resident: tuple[Change, ...]
-    events: tuple[Event, ...]
+    items: tuple[Item, ...]
+
+    def calls(self) -> Iterator[tuple[Event, int]]:
+        """Yield every event with the number of times it happens."""
+        yield from _calls(self.items, 1)
+
+
+def _calls(items: tuple[Item, ...], times: int) -> Iterator[tuple[Event, int]]:
+    for item in items:
+        if isinstance(item, Event):
+            yield item, times
+        else:
+            yield from _calls(item.items, times * item.times)
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects events; an event's index is what later ones wait for."""
+    """Collects events in issue order."""
 
     phase: Phase = "forward"
-    events: list[Event] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    block: int | None = None
+    """The block whose events are being written."""
+
+    @contextmanager
+    def repeat(self, times: int, stride: int = 0) -> Iterator[None]:
+        """Repeat what is written inside."""
+        outer, self.items = self.items, []
+        yield
+        inner = tuple(self.items)
+        self.items = outer
+        if times == 1:
+            self.items.extend(inner)
+        else:
+            self.items.append(Repeat(items=inner, times=times, stride=stride))
 
     def emit(
         self,
@@ -89,27 +143,29 @@ class Recorder:
         steps: tuple[Step, ...] = (),
         collective: Collective | None = None,
         traffic_bytes: Size = 0,
-        waits: Iterable[int] = (),
-    ) -> int:
-        """Append an event and return its index."""
-        self.events.append(
+        waits: tuple[str, ...] = (),
+        mark: str = "",
+    ) -> None:
+        """Append an event."""
+        self.items.append(
             Event(
                 name=name,
                 phase=self.phase,
                 stream=stream,
                 owner=owner,
+                block=self.block,
                 changes=changes,
                 steps=steps,
                 collective=collective,
                 traffic_bytes=traffic_bytes,
-                waits=tuple(waits),
+                waits=waits,
+                mark=mark,
             )
         )
-        return len(self.events) - 1
 
-    def compute(self, name: str, owner: str, part: Segment, waits: Iterable[int] = ()) -> int:
+    def compute(self, name: str, owner: str, part: Segment) -> None:
         """Append a run of operations."""
-        return self.emit(name, owner, changes=part.changes, steps=part.steps, waits=waits)
+        self.emit(name, owner, changes=part.changes, steps=part.steps)
 
 
 def segment(steps: Iterable[Step]) -> Segment:

@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.fsdp2_collectives import Gather, Reduce, post_backward
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
-from zeroplan.schedule.optimizer import clip_by_norm_vector, state_changes, torch_optimizer_step
+from zeroplan.schedule.optimizer import (
+    Sizes,
+    clip_by_norm_vector,
+    state_changes,
+    torch_optimizer_step,
+)
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard_elements
 from zeroplan.workload.liveness import Change
 
@@ -37,33 +43,35 @@ def fsdp2_script(plan: Plan) -> Script:
     groups = fsdp_groups(plan)
     step = _Step(plan, recorder, groups, Gather(plan, recorder), Reduce(plan, recorder))
     step.by_unit = {index: group for group in groups for index in group.units}
-    for micro_step in range(plan.micro_steps):
-        recorder.phase = "forward"
-        _forward(step)
-        recorder.phase = "backward"
-        _backward(step, last=micro_step == plan.micro_steps - 1)
+    for times, last in micro_steps(plan.micro_steps):
+        with recorder.repeat(times):
+            recorder.phase = "forward"
+            _forward(step)
+            recorder.phase = "backward"
+            _backward(step, last=last)
     recorder.phase = "optimizer"
-    sizes = [dim0_shard_elements(p, plan.groups.shard.ranks) for p in plan.parameters]
+    ranks = plan.groups.shard.ranks
+    sizes = [(dim0_shard_elements(p, ranks), times) for p, times in plan.parameters]
     if plan.training.gradient_clipping:
-        clip_by_norm_vector(recorder, len(sizes), plan.groups.shard)
+        tensors = sum(times for _, times in sizes)
+        clip_by_norm_vector(recorder, tensors, plan.groups.shard)
     torch_optimizer_step(recorder, sizes, plan.dtypes)
-    for group in groups:
-        step.reduce.zero_grad(group)
-    return Script(resident=_resident(step, sizes), events=tuple(recorder.events))
+    step.reduce.zero_grad(groups)
+    return Script(resident=_resident(step, sizes), items=tuple(recorder.items))
 
 
-def _resident(step: _Step, sizes: list[int]) -> tuple[Change, ...]:
+def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
     held = step.plan.dtypes
     shards = [
-        Change("parameters", group.name, group.parameters.shards_bytes(held.parameter))
-        for group in step.groups
+        Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
+        for g in step.groups
     ]
     return (*shards, *state_changes(sizes, held), *inputs_and_buffers(step.plan))
 
 
 def _forward(step: _Step) -> None:
     plan, gather = step.plan, step.gather
-    for index in range(len(plan.units)):
+    for index in plan.walk_forward(step.recorder):
         group = step.by_unit[index]
         if not group.unsharded:
             gather.start(group)
@@ -89,16 +97,16 @@ def _backward(step: _Step, *, last: bool) -> None:
     plan = step.plan
     order = [group for group in step.groups if not group.is_root]
     order += [group for group in step.groups if group.is_root]
-    done: set[str] = set()
-    for index in reversed(range(len(plan.units))):
+    done: set[int] = set()
+    for index in plan.walk_backward(step.recorder):
         group = step.by_unit[index]
         owner = plan.owner(index)
         loss, rest = plan.backward_parts(index)
         if loss.steps:
             step.recorder.compute("loss backward", owner, loss)
-        if group.name not in done:
+        if id(group) not in done:
             _pre_backward(step, group, order)
-            done.add(group.name)
+            done.add(id(group))
         step.recorder.compute("backward", owner, rest)
         if index == group.units[0] and plan.units[index].input is not None:
             post_backward(step.gather, step.reduce, group, last=last)

@@ -4,7 +4,7 @@ Source: `foreach_all_gather`, `foreach_all_gather_copy_out` and `foreach_reduce`
 torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `FSDPParamGroup` beside it, torch 2.13.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
@@ -15,6 +15,9 @@ from zeroplan.workload.liveness import Change
 
 __all__ = ["Gather", "Reduce", "post_backward"]
 
+COPY_OUT = "copy-out"
+"""Mark of the last copy-out: an all-gather waits for it, so at most one runs ahead."""
+
 
 @dataclass(slots=True)
 class Gather:
@@ -22,10 +25,8 @@ class Gather:
 
     plan: Plan
     recorder: Recorder
-    parked: FsdpGroup | None = None
-    """Group whose all-gather output lives until the next group is copied out."""
-    copied_out: int | None = None
-    """Last copy-out: an all-gather waits for it, so at most one runs ahead."""
+    parked: Size = 0
+    """All-gather output that lives until the next group is copied out. [B]"""
 
     def start(self, group: FsdpGroup) -> None:
         """Cast the shard, copy it into the flat buffer and issue the all-gather."""
@@ -49,14 +50,15 @@ class Gather:
             input_bytes=shard * held.compute,
             output_bytes=shard * ranks.ranks * held.compute,
         )
-        group.gather_event = self.recorder.emit(
+        group.in_flight = True
+        self.recorder.emit(
             "all-gather",
             group.name,
             stream="all-gather",
             changes=tuple(changes),
             collective=None if alone else collective,
             traffic_bytes=shard * (held.parameter + held.compute),
-            waits=() if self.copied_out is None else (self.copied_out,),
+            waits=(COPY_OUT,),
         )
         if alone:
             group.gathered_bytes = 0
@@ -72,25 +74,25 @@ class Gather:
         if group.kept_bytes:
             changes.append(Change("unsharded_parameters", group.name, -group.kept_bytes))
             group.kept_bytes = 0
-        if backward:
-            changes += _drop_gathered(group)
-        elif self.parked is not None:
-            changes += _drop_gathered(self.parked)
-        waits = () if group.gather_event is None else (group.gather_event,)
-        self.copied_out = self.recorder.emit(
-            "copy-out", group.name, changes=tuple(changes), traffic_bytes=2 * size, waits=waits
+        gone = group.gathered_bytes if backward else self.parked
+        changes.append(Change("all_gather_buffers", "flat buffer", -gone))
+        self.recorder.emit(
+            "copy-out",
+            group.name,
+            changes=tuple(changes),
+            traffic_bytes=2 * size,
+            waits=("all-gather",),
+            mark=COPY_OUT,
         )
-        self.parked = None if backward else group
-        group.gather_event = None
+        self.parked = 0 if backward else group.gathered_bytes
+        group.in_flight = False
         group.unsharded = True
 
     def release_parked(self) -> None:
         """Drop the last all-gather output when the root's forward returns."""
-        if self.parked is not None:
-            self.recorder.emit(
-                "release", self.parked.name, changes=tuple(_drop_gathered(self.parked))
-            )
-            self.parked = None
+        gone = Change("all_gather_buffers", "flat buffer", -self.parked)
+        self.recorder.emit("release", "root", changes=(gone,))
+        self.parked = 0
 
     def reshard_after_forward(self, group: FsdpGroup) -> None:
         """Free a group's parameters after its forward, or keep a shard over fewer ranks."""
@@ -113,11 +115,6 @@ class Gather:
         return [Change("unsharded_parameters", group.name, -size)]
 
 
-def _drop_gathered(group: FsdpGroup) -> list[Change]:
-    size, group.gathered_bytes = group.gathered_bytes, 0
-    return [Change("all_gather_buffers", group.name, -size)] if size else []
-
-
 @dataclass(slots=True)
 class Reduce:
     """Reduces gradients to their shards."""
@@ -126,9 +123,8 @@ class Reduce:
     recorder: Recorder
     input_bytes: Size = 0
     """The newest reduce-scatter input, alive until the next group's reduction. [B]"""
-    events: list[int] = field(default_factory=list)
-    retained: list[Change] = field(default_factory=list)
-    """All-reduce buffers that live until the end of backward (HSDP)."""
+    retained_bytes: Size = 0
+    """All-reduce buffers that live until the end of backward (HSDP). [B]"""
 
     def gradients(self, group: FsdpGroup, itemsize: int) -> list[Change]:
         """List a group's unsharded gradients, one storage each."""
@@ -162,7 +158,7 @@ class Reduce:
         group.accumulates = False
         buffer = part.gathered_bytes(held.reduce)
         out = part.flat_shard_bytes(held.reduce)
-        copied = self.recorder.emit(
+        self.recorder.emit(
             "reduce-scatter copy-in",
             group.name,
             changes=(
@@ -174,7 +170,7 @@ class Reduce:
         )
         self.input_bytes = buffer
         ranks = self.plan.groups.shard
-        event = self.recorder.emit(
+        self.recorder.emit(
             "reduce-scatter",
             group.name,
             stream="reduce-scatter",
@@ -187,24 +183,23 @@ class Reduce:
                 input_bytes=part.shard_elements * ranks.ranks * held.reduce,
                 output_bytes=part.shard_elements * held.reduce,
             ),
-            waits=(copied,),
+            waits=("compute",),
         )
-        self.events.append(event)
-        self._across_copies(group, out, event, last=last)
+        self._across_copies(group, out, last=last)
 
-    def _across_copies(self, group: FsdpGroup, out: Size, event: int, *, last: bool) -> None:
+    def _across_copies(self, group: FsdpGroup, out: Size, *, last: bool) -> None:
         replicate = self.plan.groups.replicate
         name = group.name
         if replicate.ranks > 1:
             if self.plan.choice.all_reduce == "last" and not last:
                 gone = (Change("gradients", name, -out),) if group.partial_bytes else ()
                 group.partial_bytes = out
-                self.recorder.emit("add partial gradient", name, changes=gone, waits=(event,))
+                self.recorder.emit("add partial gradient", name, changes=gone)
                 return
             size = group.parameters.shard_elements * self.plan.dtypes.reduce
             gone = (Change("gradients", name, -group.partial_bytes),) if group.partial_bytes else ()
             group.partial_bytes = 0
-            event = self.recorder.emit(
+            self.recorder.emit(
                 "all-reduce",
                 name,
                 stream="all-reduce",
@@ -212,9 +207,8 @@ class Reduce:
                 collective=Collective(
                     name="all_reduce", group=replicate, input_bytes=size, output_bytes=size
                 ),
-                waits=(event,),
+                waits=("reduce-scatter",),
             )
-            self.events.append(event)
         self._assign(group, out)
 
     def _assign(self, group: FsdpGroup, out: Size) -> None:
@@ -228,11 +222,10 @@ class Reduce:
         if held.reduce != held.gradient:
             gradient = group.parameters.flat_shard_bytes(held.gradient)
             changes.append(Change("gradients", name, gradient))
-            gone = Change("gradients", name, -out)
             if self.plan.groups.replicate.ranks > 1:
-                self.retained.append(gone)
+                self.retained_bytes += out * group.times
             else:
-                changes.append(gone)
+                changes.append(Change("gradients", name, -out))
         if group.has_gradient:
             changes.append(Change("gradients", name, -gradient))
         group.has_gradient = True
@@ -246,16 +239,21 @@ class Reduce:
 
     def finish(self) -> None:
         """End a backward: wait for every reduction, drop what waited for it."""
-        changes = (*self.drop_input(), *self.retained)
-        self.recorder.emit("end of backward", "root", changes=changes, waits=self.events)
-        self.retained, self.events = [], []
-
-    def zero_grad(self, group: FsdpGroup) -> None:
-        """Drop a group's sharded gradient."""
-        size = group.parameters.flat_shard_bytes(self.plan.dtypes.gradient)
+        retained = Change("gradients", "all-reduce buffers", -self.retained_bytes)
         self.recorder.emit(
-            "zero_grad", group.name, changes=(Change("gradients", group.name, -size),)
+            "end of backward",
+            "root",
+            changes=(*self.drop_input(), retained),
+            waits=("reduce-scatter", "all-reduce"),
         )
+        self.retained_bytes = 0
+
+    def zero_grad(self, groups: list[FsdpGroup]) -> None:
+        """Drop the sharded gradients."""
+        size = sum(
+            g.parameters.flat_shard_bytes(self.plan.dtypes.gradient) * g.times for g in groups
+        )
+        self.recorder.emit("zero_grad", "optimizer", changes=(Change("gradients", "all", -size),))
 
 
 def _freed(changes: list[Change]) -> list[Change]:
@@ -274,6 +272,10 @@ def post_backward(gather: Gather, reduce: Reduce, group: FsdpGroup, *, last: boo
     if not synchronizes:
         recorder.emit("reshard", group.name, changes=tuple(freed))
         return
-    waits = reduce.events[-1:]
-    recorder.emit("reshard", group.name, changes=(*freed, *reduce.drop_input()), waits=waits)
+    recorder.emit(
+        "reshard",
+        group.name,
+        changes=(*freed, *reduce.drop_input()),
+        waits=("reduce-scatter",),
+    )
     reduce.run(group, last=last)

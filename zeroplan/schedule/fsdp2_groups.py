@@ -17,6 +17,8 @@ class FsdpGroup:
     units: tuple[int, ...]
     """Units that use it, in forward order. [index]"""
     parameters: ParameterGroup
+    times: int
+    """Equal groups that this one stands for. [count]"""
     after_forward: bool | int
     """Resharded after forward: no, yes, or to this many ranks."""
     in_backward: bool = True
@@ -24,7 +26,8 @@ class FsdpGroup:
     is_root: bool = False
     gathered_bytes: Size = 0
     """Live all-gather output. [B]"""
-    gather_event: int | None = None
+    in_flight: bool = False
+    """Whether its all-gather has been issued and not been copied out."""
     unsharded: bool = False
     kept_bytes: Size = 0
     """Shard kept after a forward that resharded to fewer ranks. [B]"""
@@ -35,38 +38,40 @@ class FsdpGroup:
     accumulates: bool = False
     """Whether its unsharded gradient lives on between micro-steps (no_sync)."""
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether its all-gather has been issued and not been copied out."""
-        return self.gather_event is not None
-
 
 def fsdp_groups(plan: Plan) -> list[FsdpGroup]:
     """Form the groups in forward order: a block each, and the rest as `root_wrap` says.
 
     Tied weights force embedding, norm and head into one group, however they are wrapped.
     """
-    choice, units = plan.choice, range(len(plan.units))
-    blocks = [i for i in units if plan.units[i].kind == "block"]
-    rest = tuple(i for i in units if plan.units[i].kind != "block")
+    choice = plan.choice
     reshard = choice.reshard_after_forward
-    block_groups = [_group(plan, plan.owner(i), (i,), reshard) for i in blocks]
-    tied = any(p.tied_to for p in plan.workload.parameters)
+    rest = tuple(i for i, unit in enumerate(plan.units) if unit.kind != "block")
+    blocks = [
+        _group(plan, "block", (index,), reshard, stretch.times)
+        for stretch in plan.stretches
+        for index in stretch.units
+        if plan.units[index].kind == "block"
+    ]
+    root_reshard = choice.root_reshard_after_forward or False
+    tied = any(p.tied_to for i in rest for p in plan.units[i].parameters)
     if choice.root_wrap == "together" or tied:
-        root = _group(plan, "root", rest, choice.root_reshard_after_forward or False)
+        root = _group(plan, "root", rest, root_reshard)
         root.is_root = True
-        return [root, *block_groups]
+        return [root, *blocks]
     embedding = _group(plan, "embedding", rest[:-1], reshard)
     embedding.in_backward = choice.unshard_in_backward
-    head = _group(plan, "norm and head", rest[-1:], choice.root_reshard_after_forward or False)
-    return [embedding, *block_groups, head]
+    return [embedding, *blocks, _group(plan, "norm and head", rest[-1:], root_reshard)]
 
 
-def _group(plan: Plan, name: str, units: tuple[int, ...], reshard: bool | int) -> FsdpGroup:  # noqa: FBT001 - the contract's own three-way key
+def _group(
+    plan: Plan, name: str, units: tuple[int, ...], reshard: bool | int, times: int = 1
+) -> FsdpGroup:
     parameters = unique(p for i in units for p in plan.units[i].parameters)
     return FsdpGroup(
         name=name,
         units=units,
         parameters=ParameterGroup(parameters=parameters, ranks=plan.groups.shard.ranks),
+        times=times,
         after_forward=reshard,
     )

@@ -8,44 +8,47 @@ from zeroplan.sharding.groups import Group
 from zeroplan.units import ALLOCATION_BYTES, Size, round_up
 from zeroplan.workload.liveness import Change
 
-__all__ = ["clip_by_norm_vector", "state_changes", "torch_optimizer_step"]
+__all__ = ["Sizes", "clip_by_norm_vector", "state_changes", "torch_optimizer_step"]
 
 FP32 = 4
 
-
-def state_changes(sizes: list[Size], held: Dtypes) -> list[Change]:
-    """List the states of parameters of these local sizes, each in its own storage. [elements]"""
-    masters = [round_up(size * held.master) for size in sizes if held.master]
-    per_state = [round_up(size * held.state) for size in sizes]
-    return [
-        Change("optimizer", "optimizer states", sum(per_state) * held.states + sum(masters)),
-    ]
+Sizes = list[tuple[Size, int]]
+"""A rank's elements of each parameter, in order, with the number of its copies. [elements]"""
 
 
-def torch_optimizer_step(recorder: Recorder, sizes: list[Size], held: Dtypes) -> None:
-    """Update parameters of these local sizes: what lives meanwhile depends on the implementation.
+def state_changes(sizes: Sizes, held: Dtypes) -> list[Change]:
+    """List the states of parameters, each in a storage of its own."""
+    masters = sum(round_up(size * held.master) * times for size, times in sizes)
+    states = sum(round_up(size * held.state) * times for size, times in sizes) * held.states
+    return [Change("optimizer", "optimizer states", masters + states)]
+
+
+def torch_optimizer_step(recorder: Recorder, sizes: Sizes, held: Dtypes) -> None:
+    """Update parameters: what lives meanwhile depends on the implementation.
 
     foreach keeps the square roots of all second moments at once; for-loop two temporaries of a
     parameter and the previous one's denominator, still bound to its variable; fused none
     (torch/optim/adam.py, 2.13). Optimizers without a second moment need no such temporary.
     """
-    adaptive = held.states > 1
-    temporaries: list[Size] = []
-    if adaptive and held.implementation == "foreach":
-        temporaries = [sum(round_up(size * held.state) for size in sizes)]
-    elif adaptive and held.implementation == "for-loop":
-        tensors = [round_up(size * held.state) for size in sizes]
-        temporaries = [max(2 * b + a for a, b in pairwise([0, *tensors]))]
-    changes = tuple(Change("temporaries", "optimizer step", size) for size in temporaries)
-    gone = tuple(Change("temporaries", "optimizer step", -size) for size in temporaries)
-    elements = sum(sizes)
+    temporary: Size = 0
+    if held.states > 1:
+        tensors = [(round_up(size * held.state), times) for size, times in sizes]
+        if held.implementation == "foreach":
+            temporary = sum(size * times for size, times in tensors)
+        elif held.implementation == "for-loop":
+            alone = [size for size, _ in tensors]
+            temporary = max(2 * size + before for before, size in pairwise([0, *alone]))
+    elements = sum(size * times for size, times in sizes)
     read = elements * (held.parameter + held.gradient + held.optimizer)
     written = elements * (held.parameter + held.optimizer)
     recorder.emit(
         "optimizer step",
         "optimizer",
-        changes=changes + gone,
-        traffic_bytes=read + written + 2 * sum(temporaries),
+        changes=(
+            Change("temporaries", "optimizer step", temporary),
+            Change("temporaries", "optimizer step", -temporary),
+        ),
+        traffic_bytes=read + written + 2 * temporary,
     )
 
 

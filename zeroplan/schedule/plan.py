@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from zeroplan.schedule.events import Segment, segment
+from zeroplan.schedule.events import Recorder, Segment, segment
+from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
@@ -44,10 +45,15 @@ class Plan:
     block_numbers: tuple[int | None, ...] = field(init=False, repr=False)
     """Each unit's place among the blocks; None for what is no block."""
 
+    stretches: tuple[Stretch, ...] = field(init=False, repr=False)
+    """The units in forward order, with periods of equal blocks told once."""
+
     def __post_init__(self) -> None:
         count = itertools.count()
         numbers = tuple(next(count) if u.kind == "block" else None for u in self.units)
         object.__setattr__(self, "block_numbers", numbers)
+        keys = [(id(unit), self.checkpointing(i)) for i, unit in enumerate(self.units)]
+        object.__setattr__(self, "stretches", tuple(stretches(keys)))
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -55,9 +61,14 @@ class Plan:
         return self.workload.units
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Every parameter once, in forward order."""
-        return unique(self.workload.parameters)
+    def parameters(self) -> list[tuple[Parameter, int]]:
+        """Every parameter in forward order with the number of its copies; tied ones left out."""
+        return [
+            (parameter, stretch.times)
+            for stretch in self.stretches
+            for index in stretch.units
+            for parameter in unique(self.units[index].parameters)
+        ]
 
     @property
     def micro_steps(self) -> int:
@@ -65,9 +76,29 @@ class Plan:
         return self.training.gradient_accumulation_steps
 
     def owner(self, index: int) -> str:
-        """Name a unit where a person reads: "block 7"."""
-        number = self.block_numbers[index]
-        return self.units[index].name if number is None else f"block {number}"
+        """Name a unit; blocks are told apart by their number."""
+        return "block" if self.units[index].kind == "block" else self.units[index].name
+
+    def walk_forward(self, recorder: Recorder) -> Iterator[int]:
+        """Go through the units in forward order; what is recorded meanwhile is repeated."""
+        for stretch in self.stretches:
+            with recorder.repeat(stretch.times, len(stretch.units)):
+                for index in stretch.units:
+                    recorder.block = self.block_numbers[index]
+                    yield index
+        recorder.block = None
+
+    def walk_backward(self, recorder: Recorder) -> Iterator[int]:
+        """Go through the units in backward order; the last copy of a repeated block is first."""
+        for stretch in reversed(self.stretches):
+            period = len(stretch.units)
+            with recorder.repeat(stretch.times, -period):
+                for index in reversed(stretch.units):
+                    number = self.block_numbers[index]
+                    later = (stretch.times - 1) * period
+                    recorder.block = None if number is None else number + later
+                    yield index
+        recorder.block = None
 
     def checkpointing(self, index: int) -> Checkpointing:
         """Return how the unit at this index is checkpointed: only blocks are."""

@@ -67,8 +67,9 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(training, compute)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
-    autocast = row.framework in ("ddp", "single") and compute < stored
-    reduce = stored if row.framework != "fsdp2" else DTYPE_BYTES[training.reduce_dtype or "fp32"]
+    autocast = row.framework in ("ddp", "torch-zero1", "single") and compute < stored
+    reduces = row.framework in ("fsdp1", "fsdp2")
+    reduce = DTYPE_BYTES[training.reduce_dtype or "fp32"] if reduces else stored
     return Dtypes(
         parameter=stored,
         compute=compute,

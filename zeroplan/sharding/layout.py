@@ -1,16 +1,20 @@
 """How many elements a rank holds: padding by framework."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heapreplace
+from itertools import accumulate
 
 from zeroplan.units import Size, ceil_div, round_up
 from zeroplan.workload.tape import Parameter
 
 __all__ = [
+    "FlatParameter",
     "ParameterGroup",
     "dim0_shard_elements",
     "even_shard_elements",
     "flat_shard_elements",
+    "packed",
     "unique",
 ]
 
@@ -37,14 +41,64 @@ def even_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     return ceil_div(parameter.elements, ranks)
 
 
-def flat_shard_elements(parameters: Sequence[Parameter], ranks: Size) -> Size:
+def flat_shard_elements(total: Size, ranks: Size) -> Size:
     """One rank's part of all parameters laid end to end and padded to 2 N elements.
 
     Source: deepspeed/runtime/zero/stage_1_and_2.py, flatten_dense_tensors_aligned (0.19.8).
     [elements]
     """
-    total = sum(p.elements for p in parameters)
     return round_up(total, 2 * ranks) // ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatParameter:
+    """Parameters laid end to end in one storage that is cut evenly: one FSDP1 unit.
+
+    Source: FlatParamHandle._init_flat_param_and_metadata and _get_shard in
+    torch/distributed/fsdp/_flat_param.py (2.13).
+    """
+
+    parameters: tuple[Parameter, ...]
+    ranks: int
+    """Shard group size."""
+    alignment: int
+    """Every parameter starts at a multiple of this. [elements]"""
+    multiple: int
+    """The whole is padded to a multiple of this. [elements]"""
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each parameter starts. [elements]"""
+        ends = accumulate(
+            (p.elements for p in self.parameters),
+            lambda end, size: round_up(end, self.alignment) + size,
+            initial=0,
+        )
+        return tuple(round_up(end, self.alignment) for end in ends)[:-1]
+
+    @property
+    def elements(self) -> int:
+        """Size of the whole, alignment included. [elements]"""
+        end = self.starts[-1] + self.parameters[-1].elements
+        return int(round_up(end, self.multiple))
+
+    @property
+    def shard_elements(self) -> int:
+        """Padded elements of one rank. [elements]"""
+        return int(ceil_div(self.elements, self.ranks))
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """What the first rank's shard has of each parameter that it holds part of. [elements]
+
+        Only the last ranks hold padding, so no rank holds more.
+        """
+        end = self.shard_elements
+        return tuple(
+            min(p.elements, end - start)
+            for p, start in zip(self.parameters, self.starts, strict=True)
+            if start < end
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

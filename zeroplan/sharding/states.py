@@ -8,13 +8,16 @@ from zeroplan.sharding.layout import (
     dim0_shard_elements,
     even_shard_elements,
     flat_shard_elements,
-    unique,
 )
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.units import Size
 from zeroplan.workload.tape import Parameter
 
 __all__ = ["States", "shard_elements", "states"]
+
+
+Counted = Sequence[tuple[Parameter, int]]
+"""Parameters, tied ones left out, with the number of their copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +34,10 @@ class States:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
-def states(
-    row: Sharding, parameters: Sequence[Parameter], held: Dtypes, shard_size: Size
-) -> States:
+def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -> States:
     """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it."""
-    owned = unique(parameters)
-    whole = sum(p.elements for p in owned)
-    shard = shard_elements(row, owned, shard_size)
+    whole = sum(p.elements * times for p, times in parameters)
+    shard = shard_elements(row, parameters, shard_size)
     return States(
         parameters_bytes=(shard if row.divides_parameters else whole) * held.parameter,
         gradients_bytes=(shard if row.divides_gradients else whole) * held.gradient,
@@ -45,13 +45,13 @@ def states(
     )
 
 
-def shard_elements(row: Sharding, parameters: Sequence[Parameter], ranks: Size) -> Size:
+def shard_elements(row: Sharding, parameters: Counted, ranks: Size) -> Size:
     """Elements that one rank owns of what is divided, padding included. [elements]"""
     if row.padding == "flat":
-        return flat_shard_elements(parameters, ranks)
+        return flat_shard_elements(sum(p.elements * times for p, times in parameters), ranks)
     per_parameter: dict[str, Callable[[Parameter, Size], Size]] = {
         "dim0": dim0_shard_elements,
         "per-parameter": even_shard_elements,
         "none": lambda parameter, _: parameter.elements,
     }
-    return sum(per_parameter[row.padding](p, ranks) for p in parameters)
+    return sum(per_parameter[row.padding](p, ranks) * times for p, times in parameters)

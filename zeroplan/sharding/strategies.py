@@ -1,7 +1,8 @@
 """The one table of what each strategy divides; nothing else in zeroplan knows a ZeRO stage.
 
 Sources: ZeRO (arXiv 1910.02054, section 5), deepspeed/runtime/zero (0.19.8),
-torch/distributed/fsdp/_fully_shard (2.13), torch/nn/parallel/distributed.py (2.13).
+torch/distributed/fsdp/_fully_shard and _flat_param.py (2.13), torch/nn/parallel/distributed.py and
+torch/distributed/optim/zero_redundancy_optimizer.py (2.13).
 """
 
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from zeroplan.spec.run import Strategy
 
 __all__ = ["COMPARED", "STRATEGIES", "Sharding", "sharding"]
 
-Framework = Literal["single", "ddp", "deepspeed", "fsdp2"]
-Padding = Literal["none", "flat", "dim0", "per-parameter"]
+Framework = Literal["single", "ddp", "torch-zero1", "deepspeed", "fsdp1", "fsdp2"]
+Padding = Literal["none", "flat", "dim0", "per-parameter", "even", "packed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class Sharding:
     divides_optimizer: bool = False
     padding: Padding = "none"
     """none; flat: the parameter group to a multiple of 2N; dim0: each parameter's rows to N;
-    per-parameter: each parameter's elements to N."""
+    per-parameter: each parameter's elements to N; even: all elements to N; packed: whole parameters
+    dealt to ranks, none of them padded."""
     replicates: bool = False
     """Shards inside groups and copies across them (HSDP)."""
     distributed: bool = True
@@ -67,6 +69,15 @@ STRATEGIES = {
             padding="per-parameter",
         ),
         Sharding(
+            strategy="fsdp1",
+            title="FSDP1",
+            framework="fsdp1",
+            divides_parameters=True,
+            divides_gradients=True,
+            divides_optimizer=True,
+            padding="even",
+        ),
+        Sharding(
             strategy="fsdp2",
             title="FSDP2",
             framework="fsdp2",
@@ -85,6 +96,13 @@ STRATEGIES = {
             padding="dim0",
             replicates=True,
             communicators=2,
+        ),
+        Sharding(
+            strategy="torch-zero1",
+            title="DDP + ZeroRedundancyOptimizer",
+            framework="torch-zero1",
+            divides_optimizer=True,
+            padding="packed",
         ),
     )
 }

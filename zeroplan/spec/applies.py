@@ -17,7 +17,7 @@ _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
 
 _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.shard_size": _FSDP,
-    "sharding.replicate_size": frozenset({"hsdp"}),
+    "sharding.replicate_size": frozenset({"hsdp", "fsdp1"}),
     "sharding.reshard_after_forward": _FSDP,
     "sharding.root_reshard_after_forward": _FSDP2,
     "sharding.unshard_in_backward": _FSDP2,
@@ -27,6 +27,9 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.synchronize_gradients": _DDP | _FSDP,
     "sharding.bucket_bytes": _DDP,
     "sharding.gradient_as_bucket_view": _DDP,
+    "sharding.parameters_as_bucket_view": frozenset({"torch-zero1"}),
+    "sharding.use_orig_params": frozenset({"fsdp1"}),
+    "sharding.backward_prefetch": frozenset({"fsdp1"}),
     "sharding.deepspeed.allgather_bucket_size": _FLAT,
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,

@@ -13,6 +13,7 @@ __all__ = [
     "AllReduce",
     "Attention",
     "Backend",
+    "BackwardPrefetch",
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
@@ -84,6 +85,7 @@ Strategy = Literal[
 AllReduce = Literal["every", "last"]
 Synchronize = Literal["every", "last"]
 RootWrap = Literal["together", "separate"]
+BackwardPrefetch = Literal["pre", "post", "none"]
 Backend = Literal["nccl", "gloo"]
 
 Count = Annotated[int, Range(1, 10**6)]
@@ -203,7 +205,8 @@ class ShardingChoice:
     strategy: Strategy | None = None
     """Data-parallel strategy; auto lays ddp, zero1-3, fsdp2 and hsdp side by side."""
     shard_size: Count | None = None
-    """Ranks that share one copy of the sharded state; auto is all, for hsdp one node. [count]"""
+    """Ranks that share one copy of the sharded state; auto is all, for hsdp one node; 1 is fsdp1's
+    NO_SHARD. [count]"""
     replicate_size: Count | None = None
     """Copies of the sharded state; auto is 1, for hsdp the number of nodes. [count]"""
     reshard_after_forward: bool | Count = True
@@ -224,6 +227,12 @@ class ShardingChoice:
     """ddp: size at which a gradient bucket is reduced. [B]"""
     gradient_as_bucket_view: bool = False
     """ddp, torch-zero1: whether gradients are views of the buckets."""
+    parameters_as_bucket_view: bool = False
+    """torch-zero1: whether parameters lie in one buffer per rank, and each is sent at once."""
+    use_orig_params: bool = True
+    """fsdp1: whether the optimizer sees the original parameters instead of the flat ones."""
+    backward_prefetch: BackwardPrefetch = "pre"
+    """fsdp1: gather the next unit before a unit's backward, after it, or when its turn comes."""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 

@@ -16,7 +16,7 @@ __all__ = ["SCHEMA_VERSION", "load_spec", "read_file", "to_dict", "to_toml"]
 SCHEMA_VERSION: Final = 1
 
 
-def load_spec(file: str | Path | None = None, **overrides: object) -> Run:
+def load_spec(file: str | Path | None = None, /, **overrides: object) -> Run:
     """Return the run of a spec file, of keys by name, or of both, where the keys win.
 
     Parameters

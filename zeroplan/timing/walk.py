@@ -1,32 +1,25 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.price import GpuPrice, step_seconds
-from zeroplan.schedule.events import Collective, Event, Script
+from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Step
 
-__all__ = ["Span", "Timing", "walk"]
+__all__ = ["Timing", "walk"]
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """When an event runs. [s]"""
-
-    event: Event
-    start: Size
-    end: Size
+STEADY = 1e-14
+"""Relative difference of clocks below which two copies of a block took equally long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """A step on the clock. [s]"""
 
-    spans: tuple[Span, ...]
     step_seconds: Size
     compute_seconds: Size
     """Kernels of the compute stream, copies included, waiting excluded."""
@@ -42,17 +35,91 @@ class Timing:
         return self.step_seconds - self.compute_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What one event takes. [s]"""
+
+    work: Size
+    matmuls: Size
+    """The part of the work that matmuls and attention bound."""
+    sent: Size
+
+
 @dataclass(slots=True)
-class _Prices:
-    """Prices already worked out: equal blocks share their steps and repeat their collectives."""
-
-    wires: Fabric
+class _Walk:
     gpu: GpuPrice
-    of_steps: dict[int, tuple[Size, Size]]
-    of_collectives: dict[Collective, Size]
+    wires: Fabric
+    overlaps: bool
+    clocks: dict[str, Size] = field(default_factory=dict)
+    """When each stream is free, and when what bears a mark has ended. [s]"""
+    totals: Counter[str] = field(default_factory=Counter)
+    """Seconds by kind: compute, matmuls, communication, optimizer."""
+    prices: dict[int, _Price] = field(default_factory=dict)
+    of_steps: dict[int, tuple[Size, Size]] = field(default_factory=dict)
+    """By identity: equal blocks share their steps."""
+    of_collectives: dict[Collective, Size] = field(default_factory=dict)
 
-    def compute(self, steps: tuple[Step, ...]) -> tuple[Size, Size]:
-        """Time of a run of operations, and its matmuls' part. [s]"""
+    def run(self, items: tuple[Item, ...]) -> None:
+        for item in items:
+            if isinstance(item, Event):
+                self._pass(item)
+            else:
+                self._repeat(item)
+
+    def _repeat(self, repeat: Repeat) -> None:
+        """Run copies until all clocks advance alike: from then on every copy takes as long.
+
+        The clocks' new values are maxima of sums of the old ones, so equal advances stay equal.
+        """
+        for done in range(1, repeat.times + 1):
+            before, totals = dict(self.clocks), Counter(self.totals)
+            self.run(repeat.items)
+            left = repeat.times - done
+            if left and self._steady(before):
+                for name, clock in self.clocks.items():
+                    self.clocks[name] = clock + left * (clock - before.get(name, 0.0))
+                for kind, seconds in self.totals.items():
+                    self.totals[kind] = seconds + left * (seconds - totals[kind])
+                return
+
+    def _steady(self, before: dict[str, Size]) -> bool:
+        """Whether all clocks that moved did so by the same; numbers only, arrays go on."""
+        moved = [
+            clock - before.get(name, 0.0)
+            for name, clock in self.clocks.items()
+            if clock is not before.get(name)
+        ]
+        latest = max(self.clocks.values())
+        return max(moved) - min(moved) <= STEADY * latest
+
+    def _pass(self, event: Event) -> None:
+        price = self._price(event)
+        stream = event.stream if self.overlaps else "compute"
+        clocks = self.clocks
+        start = clocks.get(stream, 0.0)
+        for name in event.waits:
+            start = maximum(start, clocks.get(name, 0.0))
+        clocks[stream] = start + price.work + price.sent
+        if event.mark:
+            clocks[event.mark] = clocks[stream]
+        totals = self.totals
+        if event.stream == "compute":
+            totals["compute"] += price.work
+            totals["matmuls"] += price.matmuls
+            if event.phase == "optimizer":
+                totals["optimizer"] += price.work
+        totals["communication"] += price.sent
+
+    def _price(self, event: Event) -> _Price:
+        known = self.prices.get(id(event))
+        if known is None:
+            work, matmuls = self._compute(event.steps) if event.steps else (0.0, 0.0)
+            sent = 0.0 if event.collective is None else self._collective(event.collective)
+            work = work + event.traffic_bytes / self.gpu.bytes_per_second
+            known = self.prices[id(event)] = _Price(work, matmuls, sent)
+        return known
+
+    def _compute(self, steps: tuple[Step, ...]) -> tuple[Size, Size]:
         known = self.of_steps.get(id(steps))
         if known is None:
             total, bound = 0.0, 0.0
@@ -64,11 +131,11 @@ class _Prices:
             known = self.of_steps[id(steps)] = total, bound
         return known
 
-    def collective(self, collective: Collective) -> Size:
-        """Time of one collective. [s]"""
+    def _collective(self, collective: Collective) -> Size:
         known = self.of_collectives.get(collective)
         if known is None:
-            known = self.of_collectives[collective] = collective_seconds(collective, self.wires)
+            known = collective_seconds(collective, self.wires)
+            self.of_collectives[collective] = known
         return known
 
 
@@ -78,34 +145,16 @@ def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True)
     An event starts when its stream is free and what it waits for has ended. Without overlap
     (gloo) collectives run on the compute stream.
     """
-    prices = _Prices(wires, gpu, {}, {})
-    clocks: dict[str, Size] = defaultdict(float)
-    spans: list[Span] = []
-    compute = matmul = communication = optimizer = 0.0
-    for event in script.events:
-        stream = event.stream if overlaps else "compute"
-        start = clocks[stream]
-        for index in event.waits:
-            start = maximum(start, spans[index].end)
-        work, bound = prices.compute(event.steps) if event.steps else (0.0, 0.0)
-        work = work + event.traffic_bytes / gpu.bytes_per_second
-        sent = 0.0 if event.collective is None else prices.collective(event.collective)
-        end = start + work + sent
-        clocks[stream] = end
-        spans.append(Span(event, start, end))
-        if event.stream == "compute":
-            compute, matmul = compute + work, matmul + bound
-            if event.phase == "optimizer":
-                optimizer = optimizer + work
-        communication = communication + sent
-    step = 0.0
-    for clock in clocks.values():
+    state = _Walk(gpu, wires, overlaps)
+    state.run(script.items)
+    step: Size = 0.0
+    for clock in state.clocks.values():
         step = maximum(step, clock)
+    totals = state.totals
     return Timing(
-        spans=tuple(spans),
         step_seconds=step,
-        compute_seconds=compute,
-        optimizer_seconds=optimizer,
-        communication_seconds=communication,
-        matmul_seconds=matmul,
+        compute_seconds=totals["compute"],
+        optimizer_seconds=totals["optimizer"],
+        communication_seconds=totals["communication"],
+        matmul_seconds=totals["matmuls"],
     )

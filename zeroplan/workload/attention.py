@@ -74,7 +74,15 @@ def _projections(
         rows = x.rows
         if part.memory_positions is not None:
             rows = batch.sequences * part.memory_positions
-        source = tape.tensor("memory", rows, part.memory_width, differentiable=False)
+        # kept once by the stack that wrote it, so that it adds no storage here
+        source = Tensor(
+            "memory",
+            rows,
+            part.memory_width,
+            x.itemsize,
+            differentiable=False,
+            base=x.storage,
+        )
     query_width = width * 2 if part.gated else width
     q = linear(tape, x, query_width, name="q_proj", role="attention", bias=part.qkv_bias)
     key_bias = part.qkv_bias if part.key_bias is None else part.key_bias

@@ -54,7 +54,9 @@ def _laid_out(tape: Tape, x: Tensor | None, rows: Size, part: Projection) -> Ten
     """
     width = part.widths[0] * prod(part.kernel)
     if x is None:
-        return tape.tensor("pixels", rows, width, differentiable=False)
+        pixels = tape.tensor("pixels", rows, width, differentiable=False)
+        tape.add(Operation(name="pixels", kernel="none", outputs=(pixels,)))
+        return pixels
     if x.width == width and part.rate == (1, 1):
         return x
     out = tape.tensor(f"{part.name} input", rows, width)

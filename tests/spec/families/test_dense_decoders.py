@@ -46,7 +46,13 @@ HEADS: Final = (
     {"num_key_value_heads": None},
 )
 WIDE: Final = ({"head_dim": 24},)
-SHAPES: Final[tuple[dict[str, Any], ...]] = ({}, *TIES, *HEADS, {"num_hidden_layers": 1}, {"hidden_act": "relu"})
+SHAPES: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    *TIES,
+    *HEADS,
+    {"num_hidden_layers": 1},
+    {"hidden_act": "relu"},
+)
 
 FAMILIES: Final[dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]]] = {
     "llama": (SMALL, (*SHAPES, *WIDE, *ATTENTION_BIAS, {"mlp_bias": True})),

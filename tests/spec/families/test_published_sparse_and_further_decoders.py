@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from zeroplan.errors import SpecError
 from zeroplan.spec.models import architecture_of
 from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.workload.batch import Batch
@@ -290,48 +289,6 @@ def test_experts_count_once_per_token() -> None:
     }
     idle = routed * (part.experts - part.experts_per_token) // part.experts
     assert total - idle == 12_879_925_248
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"model_type": "llama", "num_moe_experts": 8}, "num_moe_experts"),
-        ({"model_type": "unheard-of", "num_experts": 8}, "num_experts_per_tok"),
-        ({"model_type": "unheard-of", "vision_config": {"depth": 2}}, "vision_config"),
-        ({"model_type": "unheard-of", "mamba_d_state": 16}, "mamba_d_state"),
-        ({"model_type": "unheard-of", "is_encoder_decoder": True}, "is_encoder_decoder"),
-        ({"model_type": "mixtral", "num_experts_per_tok": 9}, "num_experts_per_tok"),
-        ({"model_type": "nemotron-nas", "block_configs": []}, "0 entries"),
-        ({"model_type": "nemotron-nas", "block_configs": [{"ffn": {"ffn_mult": 1.0}}]}, "group"),
-        ({"model_type": "gpt_oss", "layer_types": ["full_attention"] * 3}, "layer_types"),
-        ({"model_type": "llama4_text", "no_rope_layers": [1]}, "no_rope_layers"),
-    ],
-)
-def test_what_cannot_be_counted_is_one_clear_error(keys: dict[str, object], words: str) -> None:
-    """Never dense by silence, never a traceback."""
-    layers = 1 if words == "group" else 4
-    small = shape("", (32, 48, layers, 4, 96), **keys)
-    with pytest.raises(SpecError, match=words) as error:
-        architecture_of(small, "config.json", "model")
-    assert str(error.value).count("\n") <= 1
-
-
-def test_an_unknown_decoder_says_what_it_assumed() -> None:
-    """Counted as a Llama of the same sizes, loudly."""
-    unknown = architecture_of(
-        shape("unheard-of", (32, 48, 4, 4, 96), zork=3), "config.json", "model"
-    )
-    assert "NO RULE KNOWS" in unknown.assumptions[0]
-    assert any("zork" in note for note in unknown.assumptions)
-    assert parameters(shape("unheard-of", (32, 48, 4, 4, 96))) == parameters(
-        shape("llama", (32, 48, 4, 4, 96))
-    )
-
-
-def test_an_unknown_decoder_names_every_key_that_it_lacks() -> None:
-    """All of them at once."""
-    with pytest.raises(SpecError, match=r"'num_hidden_layers'.*'intermediate_size'.*'vocab_size'"):
-        architecture_of({"hidden_size": 32, "num_attention_heads": 4}, "config.json", "model")
 
 
 def parameters(keys: dict[str, Any]) -> int:

@@ -16,7 +16,7 @@ from zeroplan.workload.model import workload
 
 pytestmark = pytest.mark.torch
 
-SMALL: Final = {
+SMALL: Final[dict[str, Any]] = {
     "vocab_size": 96,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -28,8 +28,8 @@ SMALL: Final = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-EXPERTS: Final = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
-LATENT: Final = {
+EXPERTS: Final[dict[str, Any]] = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LATENT: Final[dict[str, Any]] = {
     **SMALL,
     **EXPERTS,
     "num_key_value_heads": 4,
@@ -44,9 +44,9 @@ LATENT: Final = {
     "n_group": 2,
     "topk_group": 1,
 }
-TIED: Final = {"tie_word_embeddings": (True, False)}
-ATTENTION_BIAS: Final = {**TIED, "attention_bias": (True, False)}
-LATENT_SWITCHES: Final = {
+TIED: Final[dict[str, tuple[Any, ...]]] = {"tie_word_embeddings": (True, False)}
+ATTENTION_BIAS: Final[dict[str, tuple[Any, ...]]] = {**TIED, "attention_bias": (True, False)}
+LATENT_SWITCHES: Final[dict[str, tuple[Any, ...]]] = {
     **ATTENTION_BIAS,
     "n_shared_experts": (2,),
     "first_k_dense_replace": (0, 3, 9),
@@ -55,7 +55,7 @@ LATENT_SWITCHES: Final = {
 }
 
 # model_type: the keys of a small model, and for some keys the values to try.
-FAMILIES: Final[dict[str, tuple[dict[str, object], dict[str, tuple[object, ...]]]]] = {
+FAMILIES: Final[dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]]] = {
     "arcee": (SMALL, {**ATTENTION_BIAS, "mlp_bias": (True,), "head_dim": (16, None)}),
     "dbrx": (
         {
@@ -79,6 +79,10 @@ FAMILIES: Final[dict[str, tuple[dict[str, object], dict[str, tuple[object, ...]]
             "index_head_dim": (16,),
             "mlp_layer_types": (["sparse", "dense", "sparse", "dense"],),
         },
+    ),
+    "dots1": (
+        {**SMALL, **EXPERTS, "n_routed_experts": 8, "n_shared_experts": 1},
+        {**ATTENTION_BIAS, "first_k_dense_replace": (2,), "n_shared_experts": (2,)},
     ),
     "ernie4_5": (SMALL, {**TIED, "use_bias": (True,), "head_dim": (16, None)}),
     "ernie4_5_moe": (
@@ -247,5 +251,5 @@ def built_shapes(keys: dict[str, Any]) -> list[tuple[int, ...]]:
     # Mistral 4 is a text model that only its multimodal wrapper registers.
     name = type(config).__name__.removesuffix("Config").removesuffix("Text")
     with torch.device("meta"):
-        model = getattr(transformers, f"{name}ForCausalLM")._from_config(config)
+        model = getattr(transformers, f"{name}ForCausalLM")(config)
     return [tuple(parameter.shape) for parameter in model.parameters()]

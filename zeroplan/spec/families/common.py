@@ -14,7 +14,7 @@ from zeroplan.spec.architecture import (
 )
 from zeroplan.spec.keys import Keys
 
-__all__ = ["attention_heads", "causal_lm", "head_width", "layers", "own_heads", "positions"]
+__all__ = ["attention_heads", "causal_lm", "head_width", "layers", "own_heads"]
 
 MAX_LAYERS: Final = 10_000
 """Ten times deeper than any published transformer. [count]"""
@@ -60,11 +60,6 @@ def head_width(keys: Keys, hidden: int, heads: int) -> int:
     if hidden % heads:
         raise keys.fault("num_attention_heads", heads, f"it divides the hidden size {hidden}")
     return hidden // heads
-
-
-def positions(keys: Keys, *aliases: str, default: int | None = None) -> int | None:
-    """Return the longest sequence that the file allows [tokens]."""
-    return keys.integer("max_position_embeddings", *aliases, default=default)
 
 
 def causal_lm(  # noqa: PLR0913 the parts of a decoder

@@ -6,6 +6,7 @@ from typing import Final
 
 from zeroplan.spec.architecture import Architecture, Stack
 from zeroplan.spec.families import family, rule
+from zeroplan.spec.families.experts import refuse_unread_experts
 from zeroplan.spec.keys import Keys
 
 __all__ = ["compose", "filled", "language_model", "tied"]
@@ -38,7 +39,9 @@ def language_model(
     known = family((renamed or {}).get(stated, stated), inner.class_name)
     if known is None:
         raise inner.fault("model_type", stated, "no rule for this language model")
-    return rule(known)(inner, name)
+    found = rule(known)(inner, name)
+    refuse_unread_experts(inner)
+    return found
 
 
 def tied(keys: Keys, text: Architecture) -> bool:

@@ -1,4 +1,4 @@
-"""Further kin of Llama: InternLM, ERNIE, Seed-OSS, Helium, EXAONE, Hunyuan, Arcee, Ministral.
+"""Further kin of Llama: InternLM, ERNIE, Seed-OSS, Helium, EXAONE, Hunyuan, Arcee, MiniCPM.
 
 Defaults are those of the configuration classes of transformers 5.24; a family whose class is
 published beside its weights names it.
@@ -131,6 +131,19 @@ def helium(keys: Keys, name: str) -> Architecture:
     return uniform(keys, name, replace(shape, attention=attention, mlp=mlp))
 
 
+def exaone(keys: Keys, name: str) -> Architecture:
+    """EXAONE 3 and 3.5 (`ExaoneConfig` beside the weights): Llama under a few other names."""
+    return uniform(keys, name, read_shape(keys, replace(LLAMA, tied=True)))
+
+
+def minicpm(keys: Keys, name: str) -> Architecture:
+    """MiniCPM 1 and 2 (`MiniCPMConfig` beside the weights): Llama with a tied head."""
+    shape = read_shape(keys, replace(LLAMA, tied=True))
+    bias = keys.flag("attention_bias", default=False)
+    attention = replace(shape.attention, qkv_bias=bias, output_bias=bias)
+    return uniform(keys, name, replace(shape, attention=attention))
+
+
 def exaone4(keys: Keys, name: str) -> Architecture:
     """EXAONE 4 (`Exaone4Config`): norms behind the branches; layers that see all do not rotate."""
     shape = read_shape(keys, EXAONE4)
@@ -182,12 +195,14 @@ def _post_norm(norm: Norm, attention: Attention, mlp: Mlp) -> Block:
 RULES: Final = {
     "arcee": arcee,
     "ernie4_5": ernie4_5,
+    "exaone": exaone,
     "exaone4": exaone4,
     "helium": helium,
     "hunyuan_v1_dense": hunyuan,
     "internlm": internlm,
     "internlm2": internlm2,
     "internlm3": internlm3,
+    "minicpm": minicpm,
     "ministral3": ministral3,
     "seed_oss": seed_oss,
 }

@@ -39,6 +39,9 @@ def chatglm(keys: Keys, name: str) -> Architecture:
     """ChatGLM2, ChatGLM3 and GLM-4 9B as first published; a file of ChatGLM-6B is told apart."""
     if keys.has("inner_hidden_size"):
         return _chatglm_6b(keys, name)
+    if keys.has("vision_config"):
+        vision = keys.mapping["vision_config"]
+        raise keys.fault("vision_config", vision, "no rule counts GLM-4V's vision tower yet")
     hidden = keys.integer("hidden_size")
     heads = keys.integer("num_attention_heads")
     bias = keys.flag("add_bias_linear", default=False)

@@ -162,6 +162,7 @@ def nemotron_h(keys: Keys, name: str) -> Architecture:
         "mlp": mlp,
     }
     kinds = _nemotron_kinds(keys)
+    keys.mentions("n_routed_experts")  # newer files state it for models without experts too
     if "moe" in kinds:
         parts["moe"] = _nemotron_experts(keys, mlp)
     return causal_lm(

@@ -19,7 +19,7 @@ from zeroplan.spec.families.experts import (
 )
 from zeroplan.spec.families.moe_layouts import grok
 from zeroplan.spec.families.shape import Defaults, layer_norm, pre_norm, read_shape, rms_norm
-from zeroplan.spec.keys import Keys
+from zeroplan.spec.keys import REQUIRED, Keys
 
 __all__ = ["RULES"]
 
@@ -142,6 +142,31 @@ def glm4_moe(keys: Keys, name: str) -> Architecture:
     return sparse_decoder(keys, name, shape, experts, leading_dense(keys, shape.layers, 1))
 
 
+def dots1(keys: Keys, name: str) -> Architecture:
+    """Dots1Config (dots.llm1): query-key norms per head, leading dense layers, shared experts."""
+    shape = read_shape(
+        keys,
+        Defaults(
+            vocabulary=152_064,
+            hidden=4608,
+            width=10_944,
+            layers=62,
+            heads=32,
+            kv_heads=32,
+            positions=2048,
+        ),
+    )
+    bias = keys.flag("attention_bias", default=False)
+    attention = replace(head_norms(shape.attention), qkv_bias=bias, output_bias=bias)
+    width = keys.integer("moe_intermediate_size", default=1408)
+    experts = replace(
+        mixture(keys, shape, width, experts=REQUIRED, chosen=REQUIRED),
+        shared_width=shared_width(keys, width, REQUIRED),
+    )
+    shape = replace(shape, attention=attention)
+    return sparse_decoder(keys, name, shape, experts, leading_dense(keys, shape.layers, 0))
+
+
 def minimax_m2(keys: Keys, name: str) -> Architecture:
     """MiniMaxM2Config: query-key norms over all heads together, experts only."""
     shape = read_shape(
@@ -254,6 +279,7 @@ def _ernie_sparse(keys: Keys, layers: int) -> Callable[[int], bool]:
 
 
 RULES: Final = {
+    "dots1": dots1,
     "ernie4_5_moe": ernie4_5_moe,
     "glm4_moe": glm4_moe,
     "granitemoe": granitemoe,

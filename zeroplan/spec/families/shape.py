@@ -74,11 +74,15 @@ def read_shape(keys: Keys, default: Defaults) -> Shape:
     mlp = Mlp(
         hidden=hidden,
         width=keys.size("intermediate_size", default=default.width),
-        activation=keys.text("hidden_act", "hidden_activation", default=default.activation),
+        activation=keys.text(
+            "hidden_act", "hidden_activation", "activation_function", default=default.activation
+        ),
     )
     return Shape(
         hidden=hidden,
-        layers=keys.size("num_hidden_layers", default=default.layers, maximum=MAX_LAYERS),
+        layers=keys.size(
+            "num_hidden_layers", "num_layers", default=default.layers, maximum=MAX_LAYERS
+        ),
         vocabulary=default.vocabulary,
         positions=keys.integer("max_position_embeddings", default=default.positions),
         tied=keys.flag("tie_word_embeddings", default=default.tied),

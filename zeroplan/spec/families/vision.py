@@ -41,6 +41,10 @@ SIGLIP_SO400M: Final = {
 """The same of LlavaOnevisionConfig."""
 
 
+ORIGINAL_LLAVA: Final = {"llava_mistral": "mistral", "llava_qwen": "qwen2"}
+"""Language models of LLaVA's own code other than Llama (llava_mistral.py, llava_qwen.py)."""
+
+
 def llava(keys: Keys, name: str) -> Architecture:
     """LlavaConfig: two layers between the tower and the language model, by default CLIP and Llama."""
     if keys.has("mm_vision_tower") and not keys.has("text_config"):
@@ -54,7 +58,7 @@ def _original_llava(keys: Keys, name: str) -> Architecture:
     The language model's keys stand at the top, the tower is CLIP's large one, and the projector
     is one layer unless the file says `mlp2x_gelu`.
     """
-    kind = keys.model_type.removeprefix("llava").lstrip("_") or "llama"
+    kind = ORIGINAL_LLAVA.get(keys.model_type, "llama")
     nested = Keys({"text_config": {**keys.mapping, "model_type": kind}}, keys.place)
     nested.defaults = keys.defaults
     text = language_model(nested, name, kind)

@@ -1,0 +1,30 @@
+"""An answer for a person: two tables and what they mean."""
+
+from typing import Final
+
+from zeroplan.estimation.record import Estimate
+from zeroplan.estimation.tables import memory_table, time_table
+from zeroplan.report.terminal import Page, prose, table_text
+from zeroplan.report.words import assumptions, defaults, verdicts
+from zeroplan.spec.run import Run
+
+__all__ = ["answer_text"]
+
+LEGEND: Final = "States are what a GPU owns; activations and buffers are those at the peak."
+
+
+def answer_text(answer: Estimate, asked: Run, on: Page, *, wide: bool = False) -> str:
+    """Return the tables, what they mean, and everything that was chosen or assumed."""
+    parts = [
+        table_text(memory_table(answer, wide=wide), on),
+        table_text(time_table(answer, wide=wide), on),
+        prose((*verdicts(answer), LEGEND), on),
+    ]
+    for title, lines in (
+        ("Notes", answer.notes),
+        ("Defaults chosen", tuple(defaults(answer, asked))),
+        ("Assumptions", tuple(assumptions(answer))),
+    ):
+        if lines:
+            parts.append(prose((title, *(f"- {line}" for line in lines)), on))
+    return "\n".join(parts)
