@@ -1,6 +1,7 @@
-"""A made-up answer, for the tests of what is done with one."""
+"""What tests share: a made-up answer, and the skipping of what needs torch where there is none."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -20,6 +21,11 @@ from zeroplan.spec.run import Strategy
 from zeroplan.spec.toml import load_spec
 
 GIB = 2**30
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("torch") and find_spec("torch") is None:
+        pytest.skip("marked `torch`, which is not installed: pip install '.[validate]'")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ __all__ = [
     "ceil_div",
     "maximum",
     "minimum",
+    "power_of_two",
     "round_up",
 ]
 
@@ -54,6 +55,20 @@ def maximum(a: Size, b: Size) -> Size:
 def minimum(a: Size, b: Size) -> Size:
     """Return the smaller of two, element by element where either is an array."""
     return min(a, b) if _plain(a) and _plain(b) else a * (a <= b) + b * (a > b)
+
+
+def power_of_two(value: Size) -> Size:
+    """Return the least power of two that is not below a value of 1 or more."""
+    power = 1
+    result: Size = power * (value > 0)
+    while _any(result < value):
+        power *= 2
+        result = result + (power - result) * (result < value)
+    return result
+
+
+def _any(condition: Size) -> bool:
+    return bool(condition) if isinstance(condition, bool) else bool(condition.any())
 
 
 def _plain(value: Size) -> bool:

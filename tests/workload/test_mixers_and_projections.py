@@ -32,7 +32,7 @@ COMPONENTS = [MAMBA, MAMBA2, DELTA, CROSS]
 
 def written(part: Component) -> Unit:
     """Return a unit that holds one component."""
-    tape = Tape("", BATCH.itemsize, BATCH.parameter_itemsize)
+    tape = Tape(BATCH)
     x = tape.tensor("x", BATCH.tokens, 32)
     out = component(tape, x, part, BATCH)
     tape.hold(x)
@@ -117,7 +117,7 @@ def test_a_merger_lays_four_tokens_side_by_side() -> None:
         activation="gelu",
         norm=Norm(kind="layer", width=32, bias=True),
     )
-    tape = Tape("", BATCH.itemsize, BATCH.parameter_itemsize)
+    tape = Tape(BATCH)
     out = projection(tape, tape.tensor("x", 64, 32), part, 64)
     assert (out.rows, out.width) == (16, 48)
     shapes = [p.shape for operation in tape.operations for p in operation.parameters]
@@ -127,7 +127,7 @@ def test_a_merger_lays_four_tokens_side_by_side() -> None:
 def test_a_patch_embedding_is_a_product_of_unfolded_patches() -> None:
     """A convolution whose stride is its kernel: 3 x 14 x 14 values a patch."""
     part = Projection(name="patches", widths=(3, 32), kernel=(14, 14), bias=False)
-    tape = Tape("", BATCH.itemsize, BATCH.parameter_itemsize)
+    tape = Tape(BATCH)
     out: Tensor = projection(tape, None, part, 9)
     product = tape.operations[-1]
     assert (out.rows, out.width) == (9, 32)

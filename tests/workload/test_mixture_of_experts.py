@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from zeroplan.spec.moe import MixtureOfExperts, Storage
 from zeroplan.workload.moe import mixture_of_experts
+from zeroplan.workload.batch import Batch
 from zeroplan.workload.tape import Tape
 
 TOKENS: Final = 128
@@ -17,7 +18,7 @@ SMALL: Final = MixtureOfExperts(hidden=256, experts=8, experts_per_token=2, widt
 
 def written(part: MixtureOfExperts, tokens: int = TOKENS) -> Tape:
     """Return the tape of one mixture on bf16 tokens."""
-    tape = Tape("", 2, 2)
+    tape = Tape(Batch())
     mixture_of_experts(tape, tape.tensor("x", tokens, part.hidden), part)
     return tape
 

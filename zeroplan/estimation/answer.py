@@ -1,6 +1,5 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +11,10 @@ from zeroplan.estimation.resolve import Question, resolve, strategy_groups
 from zeroplan.memory.device import DeviceMemory, device_memory
 from zeroplan.memory.walk import Peak, peaks
 from zeroplan.schedule import script
-from zeroplan.schedule.events import Phase, Script
+from zeroplan.schedule.events import CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
+from zeroplan.sharding.groups import GroupName
 from zeroplan.sharding.states import states
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.applies import ignored_keys
@@ -151,6 +151,8 @@ def _moment(peak: Peak) -> str:
 
 @dataclass(slots=True)
 class _Sum:
+    """All calls of one collective in one phase and group."""
+
     count: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
@@ -159,7 +161,7 @@ class _Sum:
 
 
 def _communication(question: Question, step: Script) -> record.Communication:
-    sums: dict[tuple[str, Phase, str], _Sum] = {}
+    sums: dict[tuple[CollectiveName, Phase, GroupName], _Sum] = {}
     between = 0.0
     for event, times in step.calls():
         call = event.collective
@@ -173,26 +175,22 @@ def _communication(question: Question, step: Script) -> record.Communication:
         one.seconds += times * collective_seconds(call, question.wires)
         between += times * inter_node_wire_bytes(call)
     return record.Communication(
-        collectives=tuple(_collectives(sums.items())),
+        collectives=tuple(
+            record.Collective(
+                name=name,
+                phase=phase,
+                group=group,
+                count=one.count,
+                input_bytes=one.input_bytes,
+                output_bytes=one.output_bytes,
+                wire_bytes=round(one.wire_bytes),
+                seconds=one.seconds,
+            )
+            for (name, phase, group), one in sums.items()
+        ),
         wire_bytes=round(sum(one.wire_bytes for one in sums.values())),
         inter_node_wire_bytes=round(between),
     )
-
-
-def _collectives(
-    sums: Iterable[tuple[tuple[str, Phase, str], _Sum]],
-) -> Iterable[record.Collective]:
-    for (name, phase, group), one in sums:
-        yield record.Collective(
-            name=name,
-            phase=phase,
-            group=group,
-            count=one.count,
-            input_bytes=one.input_bytes,
-            output_bytes=one.output_bytes,
-            wire_bytes=round(one.wire_bytes),
-            seconds=one.seconds,
-        )
 
 
 def _time(plan: Plan, price: GpuPrice, timing: Timing) -> record.Time:

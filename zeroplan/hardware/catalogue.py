@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -63,13 +63,14 @@ class Catalogue:
         return _sources(self.folders)
 
     def _read(self, record: type[P], profile_id: str) -> P:
-        ids = self._ids(record)
-        if profile_id not in ids:
-            kind = record.__name__.lower()
-            message = f"{kind} {profile_id!r} is not known.{suggestion(profile_id, ids)}"
-            raise SpecError(message)
-        paths = (folder / FOLDERS[record] / f"{profile_id}.toml" for folder in self.folders)
-        return read_profile(next(path for path in paths if path.is_file()), record, self.sources())
+        if Path(profile_id).name == profile_id:  # an id is no path out of the folder
+            for folder in self.folders:
+                path = folder / FOLDERS[record] / f"{profile_id}.toml"
+                if path.is_file():
+                    return _profile(path, path.stat().st_mtime_ns, record, self.folders)
+        kind = record.__name__.lower()
+        message = f"{kind} {profile_id!r} is not known.{suggestion(profile_id, self._ids(record))}"
+        raise SpecError(message)
 
     def _ids(self, record: type[Profile]) -> tuple[str, ...]:
         paths = (
@@ -118,11 +119,14 @@ def usual_link(alias: str, gpu: Gpu, catalogue: Catalogue) -> Link:
     if alias in aliases:
         message = f"link {alias!r}: {gpu.id} has none; it has {', '.join(gpu.usual_links)}."
         raise SpecError(message)
-    if alias not in catalogue.link_ids():
+    try:
+        return catalogue.link(alias)
+    except SpecError:
+        if alias in catalogue.link_ids():
+            raise
         known = (*aliases, *catalogue.link_ids())
         message = f"link {alias!r} is not known.{suggestion(alias, known)}"
-        raise SpecError(message)
-    return catalogue.link(alias)
+        raise SpecError(message) from None
 
 
 def suggestion(word: str, ids: Iterable[str]) -> str:
@@ -146,3 +150,9 @@ def _sources(folders: tuple[Path, ...]) -> dict[str, Source]:
     for folder in reversed(folders):
         merged |= read_sources(folder / "sources.toml")
     return merged
+
+
+@lru_cache(maxsize=256)
+def _profile(path: Path, _modified: int, record: type[P], folders: tuple[Path, ...]) -> P:
+    """Read a profile once for every version of its file."""
+    return read_profile(path, record, _sources(folders))

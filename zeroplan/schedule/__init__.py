@@ -3,6 +3,7 @@
 from zeroplan.schedule.ddp import ddp_script
 from zeroplan.schedule.deepspeed import deepspeed_script
 from zeroplan.schedule.events import Script
+from zeroplan.schedule.fsdp1 import fsdp1_script
 from zeroplan.schedule.fsdp2 import fsdp2_script
 from zeroplan.schedule.plan import Plan
 
@@ -12,6 +13,7 @@ _WRITERS = {
     "single": ddp_script,
     "ddp": ddp_script,
     "deepspeed": deepspeed_script,
+    "fsdp1": fsdp1_script,
     "fsdp2": fsdp2_script,
 }
 

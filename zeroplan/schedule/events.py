@@ -11,6 +11,7 @@ from zeroplan.workload.liveness import Change, Step
 
 __all__ = [
     "Collective",
+    "CollectiveName",
     "Event",
     "Item",
     "Phase",

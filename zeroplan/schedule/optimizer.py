@@ -8,7 +8,13 @@ from zeroplan.sharding.groups import Group
 from zeroplan.units import ALLOCATION_BYTES, Size, round_up
 from zeroplan.workload.liveness import Change
 
-__all__ = ["Sizes", "clip_by_norm_vector", "state_changes", "torch_optimizer_step"]
+__all__ = [
+    "Sizes",
+    "clip_by_local_norm",
+    "clip_by_norm_vector",
+    "state_changes",
+    "torch_optimizer_step",
+]
 
 FP32 = 4
 
@@ -57,7 +63,18 @@ def clip_by_norm_vector(recorder: Recorder, tensors: int, group: Group) -> None:
 
     Source: torch.nn.utils.clip_grad_norm_ over DTensors (2.13); it spans the shard group only.
     """
-    size = tensors * FP32
+    _clip(recorder, tensors, group, tensors * FP32)
+
+
+def clip_by_local_norm(recorder: Recorder, tensors: int, group: Group) -> None:
+    """Clip gradients held as plain shards: one all-reduce of the sum of squares, 4 bytes.
+
+    Source: FullyShardedDataParallel.clip_grad_norm_ (torch 2.13); it spans the shard group only.
+    """
+    _clip(recorder, tensors, group, FP32)
+
+
+def _clip(recorder: Recorder, tensors: int, group: Group, size: Size) -> None:
     norms = tensors * ALLOCATION_BYTES
     collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
     recorder.emit(

@@ -163,10 +163,11 @@ class Plan:
     def backward_steps(self, index: int) -> list[Step]:
         """List a unit's recomputation, if any, and backward operations."""
         unit, mode = self.units[index], self.checkpointing(index)
-        again: list[Step] = []
-        if mode != "none":
-            again = recompute(unit, mode, reentrant=self.training.checkpoint_reentrant)
-        return [*again, *backward(unit, mode)]
+        if mode == "none":
+            return backward(unit)
+        reentrant = self.training.checkpoint_reentrant
+        again = recompute(unit, mode, reentrant=reentrant)
+        return [*again, *backward(unit, mode, reentrant=reentrant)]
 
 
 def _as_state(step: Step) -> Step:

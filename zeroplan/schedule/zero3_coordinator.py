@@ -192,9 +192,7 @@ class _Coordinator:
         size = 0
         while self.queue and size < room:
             use = self.queue.popleft()
-            self.fetched_for[use.parameter] = max(
-                self.fetched_for.get(use.parameter, -1), use.step
-            )
+            self.fetched_for[use.parameter] = max(self.fetched_for.get(use.parameter, -1), use.step)
             if self._missing(use.parameter) and use.parameter not in wanted:
                 wanted[use.parameter] = None
                 size += limits.elements[use.parameter]

@@ -5,7 +5,7 @@ from typing import Literal
 
 from zeroplan.units import Size, ceil_div
 
-__all__ = ["Group", "Groups", "contiguous", "groups"]
+__all__ = ["Group", "GroupName", "Groups", "contiguous", "groups"]
 
 GroupName = Literal["shard", "replicate", "world"]
 

@@ -89,15 +89,14 @@ class FlatParameter:
 
     @property
     def pieces(self) -> tuple[int, ...]:
-        """What the first rank's shard has of each parameter that it holds part of. [elements]
+        """What the first rank's shard has of each parameter. [elements]
 
         Only the last ranks hold padding, so no rank holds more.
         """
         end = self.shard_elements
         return tuple(
-            min(p.elements, end - start)
+            max(0, min(p.elements, end - start))
             for p, start in zip(self.parameters, self.starts, strict=True)
-            if start < end
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,7 @@ def architecture_of(config: Mapping[str, object], place: str, name: str) -> Arch
     )
 
 
+@cache
 def _preset(name: str) -> Architecture:
     preset = load_preset(name)
     return architecture_of(preset.config, f"preset {name!r} ({preset.source})", name)

@@ -26,11 +26,10 @@ def attention(tape: Tape, x: Tensor, part: Attention, batch: Batch) -> Tensor:
     gate = None
     if part.gated:
         q, gate = _query_and_gate(tape, q)
-    eager = batch.norm == "eager"
     if part.query_norm is not None:
-        q = norm(tape, q, part.query_norm, name="q_norm", eager=eager)
+        q = norm(tape, q, part.query_norm, name="q_norm")
     if part.key_norm is not None:
-        k = norm(tape, k, part.key_norm, name="k_norm", eager=eager)
+        k = norm(tape, k, part.key_norm, name="k_norm")
     if part.position == "rope":
         q, k = rotary(tape, q, batch), rotary(tape, k, batch)
     out = attention_kernel(tape, q, k, v, part, batch)

@@ -20,7 +20,7 @@ class Batch:
     attention: str = "flash"
     """flash, flash-expanded-kv or math."""
     norm: str = "fused"
-    """fused or eager."""
+    """fused, or eager: fp32 Python norms, and Python activations where the model's class has them."""
     rope: str = "half"
     """half or complex."""
     loss: str = "fp32-logits"
@@ -38,6 +38,11 @@ class Batch:
     def itemsize(self) -> int:
         """Bytes per element of the compute dtype. [B]"""
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def eager(self) -> bool:
+        """Whether norms and activations are written in Python; compiling fuses them anyway."""
+        return self.norm == "eager" and not self.compile
 
     @property
     def parameter_itemsize(self) -> int:

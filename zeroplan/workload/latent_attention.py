@@ -129,7 +129,7 @@ def _kernel(
 
 
 def _norm(tape: Tape, x: Tensor, width: int, name: str, batch: Batch) -> Tensor:
-    return norm(tape, x, Norm(kind="rms", width=width), name=name, eager=batch.norm == "eager")
+    return norm(tape, x, Norm(kind="rms", width=width), name=name)
 
 
 def _split(tape: Tape, x: Tensor, widths: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:

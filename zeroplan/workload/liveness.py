@@ -125,10 +125,13 @@ def recompute(
     return _run(unit.operations[: _stop(unit)], saved, cached)
 
 
-def backward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
+def backward(
+    unit: Unit, checkpointing: Checkpointing = "none", *, reentrant: bool = False
+) -> list[Step]:
     """Run a unit's backward: the output's gradient is live before it, the input's after it.
 
-    A checkpoint holds the unit's input until the end; otherwise it goes with its last reader.
+    A checkpoint holds the unit's input until the end, the reentrant one the recomputed output too;
+    otherwise the input goes with its last reader.
     """
     if checkpointing == "none" or unit.input is None:
         engine = _Engine(unit)
@@ -136,6 +139,7 @@ def backward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
     engine = _Engine(unit, held=unit.input.storage)
     steps = [engine.run(operation) for operation in reversed(unit.operations)]
     kept = [unit.input, *_unread(unit)] if checkpointing == "selective" else [unit.input]
+    kept += [unit.output] if reentrant else []
     return [*steps, _release([_freed(t, kept=True) for t in kept])]
 
 
@@ -247,6 +251,8 @@ class _Engine:
         """Run one operation's backward, release what it saved, hand its gradients on."""
         self.changes = []
         incoming = [self.waiting.pop(t) for t in operation.outputs if t in self.waiting]
+        if operation.saved_gradients:
+            self._release_saved(operation)
         outgoing = self._gradients(operation, incoming) if incoming else {}
         trained = [p for p in operation.parameters if p.trainable]
         for parameter in trained:
@@ -257,7 +263,8 @@ class _Engine:
         self.changes += _transient(operation.backward_temporaries, operation.name)
         for buffer in incoming:
             self._drop(buffer)
-        self._release_saved(operation)
+        if not operation.saved_gradients:
+            self._release_saved(operation)
         for tensor, buffer in outgoing.items():
             self._accumulate(tensor, buffer)
         complete = tuple(p for p in trained if p.tied_to is None)

@@ -1,24 +1,38 @@
 """The head and the loss on the tape, by variant (bytes in units of tokens x vocabulary)."""
 
+from typing import Final
+
 from zeroplan.spec.architecture import Head
+from zeroplan.units import Size, ceil_div, maximum, minimum, power_of_two
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.primitives import cast, linear
-from zeroplan.workload.tape import Operation, Tape, Tensor
+from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["head_and_loss"]
 
-FP32 = 4
-EMBEDDING = "embedding"
+FP32: Final = 4
+EMBEDDING: Final = "embedding"
 """Name under which a tied head finds the token embedding."""
+CHUNKS: Final = 8
+"""Chunks of a chunked loss (torchtitan's and torchtune's default)."""
 
 
 def head_and_loss(tape: Tape, x: Tensor, head: Head, batch: Batch) -> Tensor:
-    """Project to the vocabulary and take the cross-entropy.
-
-    Fp32 logits: the logits in the compute dtype are cast (and dropped), log-softmax keeps its
-    output (4 bytes), backward holds that, the gradient of the loss and its own gradient: 12.
-    """
+    """Project to the vocabulary and take the cross-entropy."""
     tape.purpose = "loss"
+    if batch.loss == "chunked":
+        return _chunked(tape, x, head)
+    if batch.loss == "fused-linear":
+        return _fused_linear(tape, x, head)
+    return _whole(tape, x, head, batch)
+
+
+def _whole(tape: Tape, x: Tensor, head: Head, batch: Batch) -> Tensor:
+    """All logits at once, which the caller keeps until the loss is there.
+
+    Fp32 logits: 2 bytes of logits are cast to 4, log-softmax keeps its output of 4; backward holds
+    that, the gradient of the loss and its own gradient: 12. In the model's dtype: half of it.
+    """
     logits = linear(
         tape,
         x,
@@ -28,7 +42,7 @@ def head_and_loss(tape: Tape, x: Tensor, head: Head, batch: Batch) -> Tensor:
         bias=head.bias,
         tied_to=EMBEDDING if head.tied else None,
     )
-    widens = batch.loss == "fp32-logits" or tape.autocast
+    widens = batch.loss == "fp32-logits" or batch.autocast
     wide = cast(tape, logits, FP32, "fp32 logits") if widens else logits
     log_probabilities = tape.like("log-probabilities", wide)
     tape.add(
@@ -60,3 +74,81 @@ def _negative_log_likelihood(tape: Tape, log_probabilities: Tensor) -> Tensor:
         )
     )
     return loss
+
+
+def _chunked(tape: Tape, x: Tensor, head: Head) -> Tensor:
+    """Logits chunk by chunk, each checkpointed: nothing but the input outlives a chunk.
+
+    Forward has fp32 logits and log-probabilities of one chunk, backward a third such tensor, or
+    the gradient of the logits beside the chunk's own gradient of the weight.
+    """
+    chunk = ceil_div(x.rows, CHUNKS) * head.rows
+    weight = _weight(head)
+    fresh = weight.elements * x.itemsize
+    at_loss = 3 * chunk * FP32
+    at_weight = chunk * x.itemsize + fresh
+    product = Matmul(m=x.rows, n=head.rows, k=x.width)
+    loss = tape.tensor("loss", 1, 1, itemsize=FP32)
+    tape.add(
+        Operation(
+            name="chunked head and loss",
+            kernel="matmul",
+            inputs=(x,),
+            outputs=(loss,),
+            parameters=(weight,),
+            saved=(x,),
+            forward_temporaries=(2 * chunk * FP32,),
+            backward_temporaries=(maximum(at_loss, at_weight),),
+            matmuls=(product,),
+            backward_ratio=3.0,  # each chunk's logits are computed again
+            module="lm_head",
+        )
+    )
+    return loss
+
+
+def _fused_linear(tape: Tape, x: Tensor, head: Head) -> Tensor:
+    """Liger's kernel: the gradients of input and weight are computed in forward and kept.
+
+    Rows per chunk c = the power of two above T / ceil(V / h); a chunk has its logits, the product
+    that makes its weight gradient, and that product in fp32
+    (liger_kernel/ops/fused_linear_cross_entropy.py, Liger-Kernel ead96b6).
+    """
+    weight = _weight(head)
+    rows = power_of_two(ceil_div(x.rows, ceil_div(head.rows, x.width)))
+    chunk = minimum(rows, x.rows) * head.rows * x.itemsize
+    kept = (
+        tape.tensor("input gradient", x.rows, x.width, differentiable=False),
+        tape.tensor("weight gradient", head.rows, x.width, differentiable=False),
+    )
+    loss = tape.tensor("loss", 1, 1, itemsize=FP32)
+    tape.add(
+        Operation(
+            name="fused linear cross-entropy",
+            kernel="matmul",
+            inputs=(x,),
+            outputs=(loss, *kept),
+            parameters=(weight,),
+            saved=kept,
+            saved_gradients=True,
+            forward_temporaries=(
+                chunk,
+                weight.elements * x.itemsize,
+                weight.elements * FP32,
+            ),
+            matmuls=3 * (Matmul(m=x.rows, n=head.rows, k=x.width),),
+            backward_ratio=0.0,
+            module="lm_head",
+        )
+    )
+    return loss
+
+
+def _weight(head: Head) -> Parameter:
+    return Parameter(
+        name="lm_head.weight",
+        shape=(head.rows, head.hidden),
+        role="head",
+        tied_to=EMBEDDING if head.tied else None,
+        matmul=True,
+    )

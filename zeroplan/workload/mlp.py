@@ -1,7 +1,7 @@
 """Feed-forward layers on the tape."""
 
 from zeroplan.spec.architecture import Mlp
-from zeroplan.workload.primitives import activation, dropout, linear, multiply
+from zeroplan.workload.primitives import activation, dropout, linear, multiply, swiglu
 from zeroplan.workload.tape import Operation, Tape, Tensor
 
 __all__ = ["mlp"]
@@ -41,8 +41,11 @@ def _gated(tape: Tape, x: Tensor, part: Mlp) -> Tensor:
         both = linear(tape, x, 2 * part.width, name="gate_up_proj", role=part.role, bias=part.bias)
         gate, up = (tape.view(name, both, part.width) for name in ("gate", "up"))
         tape.add(Operation(name="split", kernel="none", inputs=(both,), outputs=(gate, up)))
-        return multiply(tape, activation(tape, gate, part.activation), up, "gated")
+        return swiglu(tape, gate, up, part.activation)
     gate = linear(tape, x, part.width, name="gate_proj", role=part.role, bias=part.bias)
+    if tape.batch.compile:
+        up = linear(tape, x, part.width, name="up_proj", role=part.role, bias=part.bias)
+        return swiglu(tape, gate, up, part.activation)
     gate = activation(tape, gate, part.activation)
     up = linear(tape, x, part.width, name="up_proj", role=part.role, bias=part.bias)
     return multiply(tape, gate, up, "gated")

@@ -88,12 +88,12 @@ def _unit(tape: Tape, name: str, kind: UnitKind, source: Tensor | None, out: Ten
         operations=tuple(tape.operations),
         input=source,
         output=out,
-        gradient_itemsize=tape.parameter_itemsize,
+        gradient_itemsize=tape.batch.parameter_itemsize,
     )
 
 
 def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
-    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    tape = Tape(batch)
     x = chain(tape, None, stack.stem, batch.tokens)
     for table in stack.embeddings:
         row = embedding(tape, table, batch.tokens, tied=tied)
@@ -101,7 +101,7 @@ def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
             row = projection(tape, row, table.projection, batch.tokens)
         x = row if x is None else add(tape, x, row, "sum of embeddings")
     if x is None:
-        x = tape.tensor("input", batch.tokens, stack.hidden, itemsize=tape.parameter_itemsize)
+        x = tape.tensor("input", batch.tokens, stack.hidden, itemsize=tape.batch.parameter_itemsize)
     tape.add(Operation(name="extras", kernel="none", parameters=weights(stack.extras)))
     if stack.embedding_norm is not None:
         x = norm(tape, x, stack.embedding_norm, name="embedding_norm")
@@ -109,8 +109,10 @@ def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
 
 
 def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
-    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
-    x = tape.tensor("hidden states", batch.tokens, stack.hidden, itemsize=tape.parameter_itemsize)
+    tape = Tape(batch)
+    x = tape.tensor(
+        "hidden states", batch.tokens, stack.hidden, itemsize=tape.batch.parameter_itemsize
+    )
     out = (_parallel if block.parallel else _sequential)(tape, x, block, batch)
     tape.hold(x)
     if block.extras:
@@ -119,28 +121,26 @@ def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
 
 
 def _sequential(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
-    eager = batch.norm == "eager"
     for part in block.sublayers:
         tape.prefix = f"{part.name}."
         branch = x
         if part.norm is not None:
-            branch = norm(tape, x, part.norm, name="norm", eager=eager)
+            branch = norm(tape, x, part.norm, name="norm")
         branch = component(tape, branch, part.component, batch)
         if part.post_norm is not None:
-            branch = norm(tape, branch, part.post_norm, name="post_norm", eager=eager)
+            branch = norm(tape, branch, part.post_norm, name="post_norm")
         x = add(tape, x, branch)
         if part.residual_norm is not None:
-            x = norm(tape, x, part.residual_norm, name="residual_norm", eager=eager)
+            x = norm(tape, x, part.residual_norm, name="residual_norm")
     return x
 
 
 def _parallel(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
-    eager = batch.norm == "eager"
     out, normed = x, x
     for index, part in enumerate(block.sublayers):
         tape.prefix = f"{part.name}."
         if part.norm is not None and not (block.shared_norm and index):
-            normed = norm(tape, x, part.norm, name="norm", eager=eager)
+            normed = norm(tape, x, part.norm, name="norm")
         out = add(tape, out, component(tape, normed, part.component, batch))
     return out
 
@@ -148,7 +148,7 @@ def _parallel(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
 def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
     if stack.final_norm is None and not stack.tail:
         return []
-    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    tape = Tape(batch)
     x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
     out = _norm_and_tail(tape, x, stack, batch)
     return [_unit(tape, f"{stack.name} norm", "norm", x, out)]
@@ -157,12 +157,12 @@ def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
 def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack, batch: Batch) -> Tensor:
     out = x
     if stack.final_norm is not None:
-        out = norm(tape, x, stack.final_norm, name="norm", eager=batch.norm == "eager")
+        out = norm(tape, x, stack.final_norm, name="norm")
     return chain(tape, out, stack.tail, x.rows) or out
 
 
 def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
-    tape = Tape("", batch.itemsize, batch.parameter_itemsize)
+    tape = Tape(batch)
     x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
     out = _norm_and_tail(tape, x, stack, batch)
     if head is not None:

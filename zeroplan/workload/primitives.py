@@ -20,6 +20,7 @@ __all__ = [
     "multiply",
     "norm",
     "scale",
+    "swiglu",
     "weights",
 ]
 
@@ -33,7 +34,7 @@ def weights(extras: tuple[Weights, ...]) -> tuple[Parameter, ...]:
 
 def embedding(tape: Tape, table: Embedding, tokens: Size, *, tied: bool = False) -> Tensor:
     """Look rows up: backward needs the indices only, which the batch holds anyway."""
-    size = tape.parameter_itemsize
+    size = tape.batch.parameter_itemsize
     out = tape.tensor(f"{table.name} rows", tokens, table.width, itemsize=size)
     weight = Parameter(
         name=f"{table.name}.weight",
@@ -76,10 +77,8 @@ def linear(
     full = f"{tape.prefix}{name}"
     shape = (x.width, width) if transposed else (width, x.width // prod(kernel), *kernel)
     weight = Parameter(name=f"{full}.weight", shape=shape, role=role, tied_to=tied_to, matmul=True)
-    parameters = (weight,)
-    if bias:
-        parameters += (Parameter(name=f"{full}.bias", shape=(width,), role=role),)
-    copies = (_weight_copy(tape, weight),) if tape.autocast else ()
+    biases = (Parameter(name=f"{full}.bias", shape=(width,), role=role),) if bias else ()
+    copies = (_weight_copy(tape, weight),) if tape.batch.autocast else ()
     out = tape.tensor(name, x.rows, width)
     tape.add(
         Operation(
@@ -87,7 +86,7 @@ def linear(
             kernel="matmul",
             inputs=(x, *copies),
             outputs=(out,),
-            parameters=parameters,
+            parameters=(weight, *biases),
             saved=(x, *copies),
             backward_temporaries=tuple(copy.bytes for copy in copies),
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
@@ -142,7 +141,31 @@ def scale(tape: Tape, x: Tensor, name: str) -> Tensor:
 
 def activation(tape: Tape, x: Tensor, kind: str) -> Tensor:
     """Apply a pointwise non-linearity: its input is saved."""
+    if kind == "gelu_new" and tape.batch.eager:
+        return _python_gelu(tape, x)
     return elementwise(tape, kind, (x,), saved=(x,))
+
+
+def _python_gelu(tape: Tape, x: Tensor) -> Tensor:
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), a kernel each: four tensors are saved.
+
+    Source: NewGELUActivation in transformers/activations.py (5.24).
+    """
+    half = scale(tape, x, "half")
+    cube = elementwise(tape, "cube", (x,), saved=(x,))
+    inner = scale(tape, add(tape, x, scale(tape, cube, "scaled cube"), "sum"), "scaled sum")
+    tanh = tape.like("tanh", inner)
+    tape.add(
+        Operation(name="tanh", kernel="memory", inputs=(inner,), outputs=(tanh,), saved=(tanh,))
+    )
+    return multiply(tape, half, scale(tape, tanh, "one plus tanh"), "gelu_new")
+
+
+def swiglu(tape: Tape, gate: Tensor, up: Tensor, kind: str) -> Tensor:
+    """Multiply act(gate) by up: compiled code keeps both and computes act(gate) again."""
+    if tape.batch.compile:
+        return elementwise(tape, "gated", (gate, up), saved=(gate, up))
+    return multiply(tape, activation(tape, gate, kind), up, "gated")
 
 
 def cast(tape: Tape, x: Tensor, itemsize: int, name: str = "cast") -> Tensor:
@@ -162,8 +185,8 @@ def dropout(tape: Tape, x: Tensor, name: str = "dropout") -> Tensor:
     return out
 
 
-def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str, eager: bool = False) -> Tensor:
-    """Normalise; `eager` is the fp32 Python RMSNorm, else one fused kernel.
+def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
+    """Normalise, by one fused kernel or (RMSNorm only) in fp32 Python.
 
     The fused kernel saves its input and fp32 statistics: one value a row for RMSNorm, two for
     LayerNorm. The eager form saves an fp32 copy, the fp32 statistic and the normalised tensor.
@@ -176,7 +199,7 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str, eager: bool = False) -
         if present
     ]
     rows = x.rows * (x.width // kind.width) if kind.heads == 1 else x.rows * kind.heads
-    if eager and kind.kind == "rms":
+    if tape.batch.eager and kind.kind == "rms":
         return _eager_rms_norm(tape, x, rows, tuple(weights), full, name)
     statistics = tape.tensor(
         f"{name} statistics",

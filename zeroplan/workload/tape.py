@@ -10,6 +10,7 @@ from typing import Literal
 
 from zeroplan.spec.architecture import Role
 from zeroplan.units import Size
+from zeroplan.workload.batch import Batch
 
 __all__ = ["Kernel", "Matmul", "Operation", "Parameter", "Purpose", "Tape", "Tensor"]
 
@@ -107,6 +108,8 @@ class Operation:
     matmuls: tuple[Matmul, ...] = ()
     visible_share: Size = 1.0
     """Share of the matmuls that no mask removes (about 0.5 under a causal mask)."""
+    saved_gradients: bool = False
+    """What it saved are its inputs' gradients, computed in forward: backward hands them on."""
     backward_ratio: float = 2.0
     """Backward FLOPs over forward FLOPs; flash attention recomputes its scores: 2.5."""
     module: str = ""
@@ -122,18 +125,17 @@ class Operation:
 class Tape:
     """Records operations in the order in which the forward pass runs them."""
 
-    prefix: str
-    itemsize: int
-    """Bytes per element of the compute dtype. [B]"""
-    parameter_itemsize: int
-    """Bytes per element of the parameters; larger than `itemsize` under torch.autocast. [B]"""
+    batch: Batch
+    """What it runs on, and with which kernels."""
+    prefix: str = ""
+    """Put before the names of parameters: "attention."."""
     operations: list[Operation] = field(default_factory=list)
     purpose: Purpose = "activations"
 
     @property
-    def autocast(self) -> bool:
-        """Whether matmuls cast their inputs and weights on the way in."""
-        return self.parameter_itemsize != self.itemsize
+    def itemsize(self) -> int:
+        """Bytes per element of the compute dtype. [B]"""
+        return self.batch.itemsize
 
     def tensor(
         self,

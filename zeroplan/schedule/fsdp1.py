@@ -1,0 +1,212 @@
+"""FSDP1: the events of one step in the order in which the hooks issue them.
+
+FULL_SHARD and SHARD_GRAD_OP are `reshard_after_forward`; more than one copy makes them HYBRID_SHARD
+and _HYBRID_SHARD_ZERO2; a shard of one rank is NO_SHARD, as FSDP1 itself has it. Source:
+torch/distributed/fsdp/_runtime_utils.py, torch 2.13. Two facts decide the peaks: a unit's gradients
+exist twice while autograd makes them one flat tensor, and those of the root wait for that until the
+end of backward.
+"""
+
+from dataclasses import dataclass
+
+from zeroplan.errors import SpecError
+from zeroplan.schedule.events import Recorder, Script, Segment, segment
+from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
+from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
+from zeroplan.schedule.optimizer import (
+    Sizes,
+    clip_by_local_norm,
+    state_changes,
+    torch_optimizer_step,
+)
+from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.stretches import micro_steps
+from zeroplan.sharding.layout import unique
+from zeroplan.units import round_up
+from zeroplan.workload.liveness import Change
+
+__all__ = ["fsdp1_script"]
+
+
+@dataclass(slots=True)
+class _Step:
+    """The step being written."""
+
+    plan: Plan
+    recorder: Recorder
+    units: list[FlatUnit]
+    """The root, then the wrapped modules in forward order."""
+    unshard: Unshard
+    reduce: Reduce
+    synchronizes: bool = True
+    """Whether this micro-step reduces gradients."""
+
+    @property
+    def root(self) -> FlatUnit:
+        """What is left of the model when blocks are wrapped."""
+        return self.units[0]
+
+    @property
+    def by_index(self) -> dict[int, FlatUnit]:
+        """Wrapped module by the index of the model's unit."""
+        return {index: unit for unit in self.units for index in unit.units}
+
+    @property
+    def gradients(self) -> Change:
+        """All reduced gradients."""
+        size = sum(self.reduce.gradient_bytes(unit) * unit.times for unit in self.units)
+        return Change("gradients", "all", size)
+
+
+def fsdp1_script(plan: Plan) -> Script:
+    """Write one steady-state step of FSDP1 down."""
+    if not isinstance(plan.choice.reshard_after_forward, bool):
+        raise SpecError(
+            f"sharding.reshard_after_forward = {plan.choice.reshard_after_forward}: fsdp1 cannot "
+            "reshard to a number of ranks; use true, false or fsdp2."
+        )
+    recorder = Recorder()
+    unshard, reduce = Unshard(plan, recorder), Reduce(plan, recorder)
+    step = _Step(plan, recorder, flat_units(plan), unshard, reduce)
+    keeps = plan.choice.use_orig_params
+    if keeps:
+        _release_gradients(step, "root pre-forward")
+    for times, last in micro_steps(plan.micro_steps):
+        step.synchronizes = last or plan.choice.synchronize_gradients == "every"
+        with recorder.repeat(times):
+            recorder.phase = "forward"
+            _forward(step)
+            recorder.phase = "backward"
+            _backward(step)
+    recorder.phase = "optimizer"
+    sizes = _optimizer_sizes(step)
+    if plan.training.gradient_clipping:
+        clip_by_local_norm(recorder, sum(times for _, times in sizes), plan.groups.shard)
+    torch_optimizer_step(recorder, sizes, plan.dtypes)
+    if not keeps:
+        _release_gradients(step, "zero_grad")
+    return Script(resident=_resident(step, sizes), items=tuple(recorder.items))
+
+
+def _release_gradients(step: _Step, name: str) -> None:
+    """Drop the reduced gradients: `zero_grad` does, but for the original parameters it does not.
+
+    They are views of flat gradients that the root drops in its next pre-forward
+    (`_reset_flat_param_grad_info_if_needed`).
+    """
+    gone = step.gradients
+    step.recorder.emit(name, "root", changes=(Change(gone.category, gone.owner, -gone.bytes),))
+
+
+def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
+    held = step.plan.dtypes
+    gradients = [step.gradients] if step.plan.choice.use_orig_params else []
+    shards = [
+        Change("parameters", u.name, round_up(u.flat.shard_elements * held.parameter) * u.times)
+        for u in step.units
+    ]
+    return (*shards, *gradients, *state_changes(sizes, held), *inputs_and_buffers(step.plan))
+
+
+def _optimizer_sizes(step: _Step) -> Sizes:
+    """List what the optimizer updates: the flat shards, or their pieces of original parameters."""
+    if not step.plan.choice.use_orig_params:
+        return [(unit.flat.shard_elements, unit.times) for unit in step.units]
+    pieces = {id(unit): iter(unit.flat.pieces) for unit in step.units}
+    held = [
+        (next(pieces[id(unit)]), unit.times)
+        for index, unit in sorted(step.by_index.items())
+        for _ in unique(step.plan.units[index].parameters)
+    ]
+    return [(size, times) for size, times in held if size]
+
+
+def _forward(step: _Step) -> None:
+    """Run forward; the root is gathered first and stays, but for the cast of NO_SHARD."""
+    plan, by_index = step.plan, step.by_index
+    step.unshard.run(step.root)
+    step.unshard.wait(step.root)
+    for index in plan.walk_forward(step.recorder):
+        unit = by_index[index]
+        if not unit.is_root:
+            step.unshard.run(unit)
+            step.unshard.wait(unit)
+        model, loss = plan.forward_parts(index)
+        step.recorder.compute("forward", plan.owner(index), model)
+        if not unit.is_root:
+            _post_forward(step, unit)
+        if loss.steps:
+            _post_forward(step, step.root)
+            step.recorder.compute("loss", plan.owner(index), loss)
+
+
+def _post_forward(step: _Step, unit: FlatUnit) -> None:
+    """Reshard after forward: SHARD_GRAD_OP does not, and the root is not where it is sharded."""
+    whole = unit.flat.ranks == 1
+    if whole or (step.plan.choice.reshard_after_forward and not unit.is_root):
+        step.unshard.reshard(unit)
+    unit.awaits_backward = not unit.reentrant
+
+
+def _backward(step: _Step) -> None:
+    """Run the units backwards; the root's hook runs when all its gradients are there."""
+    plan, by_index = step.plan, step.by_index
+    for index in plan.walk_backward(step.recorder):
+        unit = by_index[index]
+        loss, rest = plan.backward_parts(index)
+        if loss.steps:
+            step.recorder.compute("loss backward", plan.owner(index), loss)
+        if index == unit.units[-1]:
+            rest = _recompute(step, unit, index, rest)
+            _pre_backward(step, unit)
+        step.recorder.compute("backward", plan.owner(index), rest)
+        if not unit.is_root:
+            _post_backward(step, unit)
+    _post_backward(step, step.root)
+    step.reduce.finish()
+
+
+def _recompute(step: _Step, unit: FlatUnit, index: int, rest: Segment) -> Segment:
+    """Run a reentrant checkpoint's forward, hooks and all, and return what is left to run."""
+    if not unit.reentrant:
+        return rest
+    cut = next(i for i, s in enumerate(rest.steps) if s.direction == "backward")
+    step.unshard.run(unit)
+    step.unshard.wait(unit)
+    step.recorder.compute("recompute", step.plan.owner(index), segment(rest.steps[:cut]))
+    _post_forward(step, unit)
+    return segment(rest.steps[cut:])
+
+
+def _pre_backward(step: _Step, unit: FlatUnit) -> None:
+    """Wait for this unit's parameters, then gather the one that comes next in backward."""
+    step.unshard.run(unit)
+    unit.awaits_backward = False
+    if step.plan.choice.backward_prefetch == "pre":
+        _prefetch(step, unit)
+    step.unshard.wait(unit)
+
+
+def _prefetch(step: _Step, unit: FlatUnit) -> None:
+    """Gather the unit whose forward ended before this one's, if its backward is still to come."""
+    order = [*step.units[1:], step.root]
+    position = order.index(unit)
+    if position and order[position - 1].awaits_backward:
+        step.unshard.run(order[position - 1])
+
+
+def _post_backward(step: _Step, unit: FlatUnit) -> None:
+    """Flatten the gradients, reshard, reduce.
+
+    Without reduction SHARD_GRAD_OP keeps its parameters for the next micro-step.
+    """
+    choice = step.plan.choice
+    step.reduce.flatten(unit)
+    if step.synchronizes or choice.reshard_after_forward or unit.flat.ranks == 1:
+        step.unshard.reshard(unit)
+    if choice.backward_prefetch == "post":
+        _prefetch(step, unit)
+    if step.synchronizes:
+        step.reduce.run(unit)
+    else:
+        step.reduce.accumulate(unit)

@@ -1,0 +1,211 @@
+"""FSDP1's two halves: flat parameters in (all-gather), flat gradients out (reduce-scatter).
+
+Source: `_unshard`, `_post_backward_hook`, `_reduce_grad` and `_reduce_grad_no_shard` in
+torch/distributed/fsdp/_runtime_utils.py, `FlatParamHandle` in _flat_param.py beside it, torch 2.13.
+"""
+
+from dataclasses import dataclass
+
+from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.fsdp1_units import FlatUnit
+from zeroplan.schedule.plan import Plan
+from zeroplan.units import Size, round_up
+from zeroplan.workload.liveness import Category, Change
+
+__all__ = ["Reduce", "Unshard"]
+
+UNIT_BEGINS = "unit begins"
+"""Mark of the compute stream's newest unit. An all-gather waits for the one before its own, so at
+most two run ahead of compute (`limit_all_gathers`, _limiter_utils.py)."""
+
+
+@dataclass(slots=True)
+class Unshard:
+    """Gathers flat parameters and frees them."""
+
+    plan: Plan
+    recorder: Recorder
+
+    def run(self, unit: FlatUnit) -> None:
+        """Gather a unit straight into the storage that its parameters view.
+
+        The shard is cast before and its cast goes right after. NO_SHARD has the cast only, which
+        computes and lives until the unit is resharded.
+        """
+        if unit.unsharded:
+            return
+        unit.unsharded = True
+        held, flat = self.plan.dtypes, unit.flat
+        size = flat.shard_elements * held.compute
+        casts = held.compute != held.parameter
+        gathers = flat.ranks > 1
+        changes = [self._parameters(unit, +1)]
+        if casts and gathers:
+            name = f"{unit.name} cast"
+            changes.insert(0, Change("temporaries", name, round_up(size)))
+            changes.append(Change("temporaries", name, -round_up(size)))
+        collective = Collective(
+            name="all_gather",
+            group=self.plan.groups.shard,
+            input_bytes=size,
+            output_bytes=size * flat.ranks,
+        )
+        if not (casts or gathers):
+            return
+        self.recorder.emit(
+            "all-gather" if gathers else "cast",
+            unit.name,
+            stream="all-gather",
+            changes=tuple(changes),
+            collective=collective if gathers else None,
+            traffic_bytes=flat.shard_elements * (held.parameter + held.compute) if casts else 0,
+            waits=("compute",) if unit.is_root else (UNIT_BEGINS,),
+        )
+
+    def wait(self, unit: FlatUnit) -> None:
+        """Let the compute stream wait for the parameters that were gathered."""
+        self.recorder.emit("begin", unit.name, waits=("all-gather",), mark=UNIT_BEGINS)
+
+    def reshard(self, unit: FlatUnit) -> None:
+        """Free a unit's parameters."""
+        if unit.unsharded:
+            unit.unsharded = False
+            self.recorder.emit("reshard", unit.name, changes=(self._parameters(unit, -1),))
+
+    def _parameters(self, unit: FlatUnit, sign: int) -> Change:
+        held, flat = self.plan.dtypes, unit.flat
+        exists = flat.ranks > 1 or held.compute != held.parameter
+        size = round_up(flat.shard_elements * flat.ranks * held.compute) if exists else 0
+        return Change("unsharded_parameters", unit.name, sign * size)
+
+
+@dataclass(slots=True)
+class Reduce:
+    """Flattens gradients and reduces them."""
+
+    plan: Plan
+    recorder: Recorder
+
+    def flatten(self, unit: FlatUnit) -> None:
+        """Concatenate the gradients of the original parameters into a flat one.
+
+        The backward of the split into views does so, and frees them after. An unreduced gradient
+        of an earlier micro-step takes the new one in, as does NO_SHARD's reduced one, which is as
+        large.
+        """
+        size = self.plan.dtypes.compute
+        fresh = Change("unsharded_gradients", unit.name, round_up(unit.flat.elements * size))
+        changes = [
+            fresh,
+            *(
+                Change("unsharded_gradients", p.name, -round_up(p.elements * size))
+                for p in unit.flat.parameters
+                if p.trainable
+            ),
+        ]
+        if unit.accumulates or self._adds_whole(unit):
+            changes.append(_freed(fresh))
+        self.recorder.emit(
+            "flatten gradients",
+            unit.name,
+            changes=tuple(changes),
+            traffic_bytes=2 * unit.flat.elements * size,
+        )
+
+    def run(self, unit: FlatUnit) -> None:
+        """Reduce a flat gradient, cast it to the parameters' dtype, add it to an earlier one.
+
+        What autograd computed, its copy in the reduce dtype and its padding live until the hook
+        returns (`autograd_computed_grad`, `padded_unsharded_grad`).
+        """
+        if unit.flat.ranks > 1:
+            self._reduce_scatter(unit)
+        else:
+            self._all_reduce_whole(unit)
+        unit.has_gradient = True
+        unit.accumulates = False
+
+    def finish(self) -> None:
+        """End a backward: wait for every reduction."""
+        waits = ("reduce-scatter", "all-reduce")
+        self.recorder.emit("end of backward", "root", waits=waits)
+
+    def gradient_bytes(self, unit: FlatUnit) -> Size:
+        """Size of a reduced gradient. [B]"""
+        return round_up(unit.flat.shard_elements * self.plan.dtypes.gradient)
+
+    def _reduce_scatter(self, unit: FlatUnit) -> None:
+        held, flat, name = self.plan.dtypes, unit.flat, unit.name
+        padded = flat.shard_elements * flat.ranks
+        inputs = [Change("unsharded_gradients", name, round_up(flat.elements * held.compute))]
+        if held.reduce != held.compute:
+            size = round_up(flat.elements * held.reduce)
+            inputs.append(Change("reduce_scatter_buffers", name, size))
+        if padded != flat.elements:
+            inputs.append(Change("reduce_scatter_buffers", name, round_up(padded * held.reduce)))
+        out = Change("gradients", name, round_up(flat.shard_elements * held.reduce))
+        self.recorder.emit(
+            "reduce-scatter",
+            name,
+            stream="reduce-scatter",
+            changes=(*inputs[1:], out),
+            collective=Collective(
+                name="reduce_scatter",
+                group=self.plan.groups.shard,
+                input_bytes=padded * held.reduce,
+                output_bytes=flat.shard_elements * held.reduce,
+            ),
+            traffic_bytes=flat.elements * (held.compute + held.reduce) * (len(inputs) - 1),
+            waits=("compute",),
+        )
+        self._across_copies(unit)
+        made = [out]
+        if held.reduce != held.gradient:
+            made.append(Change("gradients", name, self.gradient_bytes(unit)))
+        gone = made if unit.has_gradient else made[:-1]
+        changes = (*made[1:], *map(_freed, gone), *map(_freed, inputs))
+        self.recorder.emit("assign gradient", name, changes=changes)
+
+    def _across_copies(self, unit: FlatUnit) -> None:
+        """All-reduce the reduced shard across the copies of the model (HYBRID_SHARD)."""
+        replicate = self.plan.groups.replicate
+        if replicate.ranks > 1:
+            self._all_reduce(unit, unit.flat.shard_elements, ())
+
+    def _all_reduce_whole(self, unit: FlatUnit) -> None:
+        """All-reduce a gradient that is not sharded (NO_SHARD), one already reduced included."""
+        held, name = self.plan.dtypes, unit.name
+        itemsizes = [held.gradient if self._adds_whole(unit) else held.compute]
+        for itemsize in (held.reduce, held.gradient):
+            if itemsize != itemsizes[-1]:
+                itemsizes.append(itemsize)
+        category: Category = "gradients" if unit.has_gradient else "unsharded_gradients"
+        sizes = [round_up(unit.flat.elements * itemsize) for itemsize in itemsizes]
+        first = Change(category, name, sizes[0])
+        made = [Change("gradients", name, size) for size in sizes[1:]]
+        self._all_reduce(unit, unit.flat.elements, tuple(made))
+        changes = [_freed(change) for change in [first, *made][:-1]]
+        if not made and not unit.has_gradient:
+            changes = [_freed(first), Change("gradients", name, sizes[0])]
+        self.recorder.emit("assign gradient", name, changes=tuple(changes))
+
+    def _all_reduce(self, unit: FlatUnit, elements: int, changes: tuple[Change, ...]) -> None:
+        group = self.plan.groups.replicate if unit.flat.ranks > 1 else self.plan.groups.world
+        size = elements * self.plan.dtypes.reduce
+        collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
+        self.recorder.emit(
+            "all-reduce",
+            unit.name,
+            stream="all-reduce",
+            changes=changes,
+            collective=collective if group.ranks > 1 else None,
+            waits=("reduce-scatter",) if unit.flat.ranks > 1 else ("compute",),
+        )
+
+    def _adds_whole(self, unit: FlatUnit) -> bool:
+        """Whether autograd adds the new gradient to a reduced one (NO_SHARD)."""
+        return unit.has_gradient and unit.flat.ranks == 1
+
+
+def _freed(change: Change) -> Change:
+    return Change(change.category, change.owner, -change.bytes)

@@ -1,0 +1,173 @@
+"""Where ZeRO-3's module hooks fire between the operations of a unit.
+
+DeepSpeed hooks every `nn.Module`: leaves, which hold the parameters, and those that contain them,
+whose hooks prefetch as well. Source: `_register_deepspeed_module` in
+deepspeed/runtime/zero/parameter_offload.py (0.19.8).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from zeroplan.schedule.events import Segment, segment
+from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.zero3_coordinator import Hook
+from zeroplan.sharding.layout import unique
+from zeroplan.workload.liveness import Step, backward, forward, recompute
+from zeroplan.workload.model import Unit
+from zeroplan.workload.tape import Operation, Parameter
+
+__all__ = ["Item", "Run", "unit_backward", "unit_forward"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """Operations between two hooks, and the places of the gradients that they complete."""
+
+    part: Segment
+    gradients: tuple[int, ...] = ()
+
+
+Item = Hook | Run
+TIED = -1
+"""Place of a parameter whose storage is another unit's."""
+UNIT = ""
+"""Path of the unit's own module."""
+
+
+def unit_forward(plan: Plan, index: int) -> list[Item]:
+    """Cut a unit's forward at its hooks."""
+    unit = plan.units[index]
+    return list(_Walk(unit).forward(forward(unit, plan.checkpointing(index))))
+
+
+def unit_backward(plan: Plan, index: int) -> list[Item]:
+    """Cut a unit's backward at its hooks, recomputation included.
+
+    The reentrant checkpoint recomputes before anything; the other one when the first operation
+    asks for what it saved, and stops inside the last that saves, whose module thus never ends.
+    """
+    unit, mode = plan.units[index], plan.checkpointing(index)
+    walk = _Walk(unit)
+    steps = backward(unit, mode)
+    if mode == "none":
+        return list(walk.backward(steps))
+    reentrant = plan.training.checkpoint_reentrant
+    again = recompute(unit, mode, reentrant=reentrant)
+    if reentrant:
+        return [*_Walk(unit).forward(again), *walk.backward(steps)]
+    last = max((i for i, operation in enumerate(unit.operations) if operation.saved), default=-1)
+    recomputed = list(_Walk(unit, stop=last).forward(again))
+    return list(walk.backward(steps, recomputed))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Walks a unit's operations and opens and closes modules as they come."""
+
+    unit: Unit
+    stop: int | None = None
+    """Operation inside which a recomputation stops."""
+    places: dict[int, int] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
+    """Numbers of the unit's modules by path."""
+    own: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Parameters of each module itself."""
+    open: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        owned = unique(self.unit.parameters)
+        self.places = {id(parameter): place for place, parameter in enumerate(owned)}
+        held: dict[str, tuple[int, ...]] = {}
+        for operation in self.unit.operations:
+            places = tuple(self._place(p) for p in operation.parameters)
+            for path in _paths(operation):
+                held.setdefault(path, ())
+            held[operation.module] = held.get(operation.module, ()) + places
+        if self.unit.kind != "block" and not held.get(UNIT):
+            held.pop(UNIT, None)
+        self.own = held
+        self.modules = {path: number for number, path in enumerate(held)}
+
+    def _place(self, parameter: Parameter) -> int:
+        return self.places.get(id(parameter), TIED)
+
+    def _hook(self, path: str, *, fetch: bool) -> Hook:
+        return Hook(self.modules[path], fetch, self.own[path])
+
+    def _enter(self, operation: Operation) -> Iterator[Hook]:
+        """Leave the modules that this operation is outside of, enter those around it."""
+        if not operation.module and self.open:
+            return
+        paths = [path for path in _paths(operation) if path in self.own]
+        yield from self._leave(keep=paths)
+        for path in paths[len(self.open) :]:
+            self.open.append(path)
+            yield self._hook(path, fetch=True)
+
+    def _leave(self, keep: Iterable[str] = ()) -> Iterator[Hook]:
+        keep = list(keep)
+        while self.open != keep[: len(self.open)]:
+            yield self._hook(self.open.pop(), fetch=False)
+
+    def forward(self, steps: list[Step]) -> Iterator[Item]:
+        """Cut a forward run: each leaf ends with its operation."""
+        run: list[Step] = []
+        for index, step in enumerate(steps):
+            hooks = list(self._enter(step.operation))
+            if hooks:
+                yield from _flush(run)
+                yield from hooks
+            run.append(step)
+            if index == self.stop:
+                yield Run(part=segment(run))
+                return
+            if step.operation.module:
+                yield from _flush(run)
+                yield self._hook(self.open.pop(), fetch=False)
+        yield from _flush(run)
+        if self.stop is not None:
+            yield from self._enter(self.unit.operations[self.stop])
+            return
+        yield from self._leave()
+
+    def backward(self, steps: list[Step], recomputed: list[Item] | None = None) -> Iterator[Item]:
+        """Cut a backward run; recomputation comes before the first operation that saved."""
+        run: list[Step] = []
+        waiting = recomputed
+        for step in steps:
+            hooks = list(self._enter(step.operation))
+            if hooks:
+                yield from _flush(run)
+                yield from hooks
+            if waiting is not None and step.operation.saved:
+                yield from _flush(run)
+                yield from waiting
+                waiting = None
+            run.append(step)
+            if step.gradients or step.operation.module:
+                places = tuple(self._place(parameter) for parameter in step.gradients)
+                yield Run(part=segment(run), gradients=places)
+                run.clear()
+            if step.operation.module:
+                leaf = self.open.pop()
+                if any(tensor.differentiable for tensor in step.operation.inputs):
+                    yield self._hook(leaf, fetch=False)
+        yield from _flush(run)
+        if self.unit.input is not None:
+            yield from self._leave()
+
+
+def _flush(run: list[Step]) -> Iterator[Run]:
+    if run:
+        yield Run(part=segment(run))
+        run.clear()
+
+
+def _paths(operation: Operation) -> list[str]:
+    """Return the modules around an operation, from the unit inwards; norms are no part of them."""
+    if not operation.module:
+        return [UNIT]
+    names = operation.module.split(".")
+    outer = [] if names[-1] in ("norm", "post_norm", "residual_norm") else names[:-1]
+    around = [".".join(outer[: depth + 1]) for depth in range(len(outer))]
+    return [UNIT, *around, operation.module]
