@@ -9,7 +9,7 @@ from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
 from zeroplan.estimation.resolve import Question, resolve, strategy_groups
 from zeroplan.memory.device import DeviceMemory, device_memory
-from zeroplan.memory.walk import Peak, peaks
+from zeroplan.memory.walk import Peak, trace
 from zeroplan.schedule import script
 from zeroplan.schedule.events import CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Plan
@@ -110,10 +110,11 @@ def _plan(question: Question, row: Sharding, counted: dict[bool, Workload]) -> P
 
 
 def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory, record.Memory]:
-    by_phase = peaks(step)
+    found = trace(step)
+    by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.row.communicators if plan.groups.world.ranks > 1 else 0
-    device = device_memory(highest.bytes, question.gpu, communicators)
+    device = device_memory(found, question.gpu, communicators)
     owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from zeroplan.hardware.profile import Gpu
-from zeroplan.units import GIB, Size
+from zeroplan.memory.walk import Trace
+from zeroplan.units import GIB, MIB, Size, round_up
 
 __all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "Guess", "device_memory"]
 
@@ -21,13 +22,16 @@ class Guess:
 
 
 FRAGMENTATION: Final = Guess(
-    name="allocator fragmentation",
-    value=0.07,
+    name="fragmentation of a stream's memory pool",
+    value=0.04,
     rel_uncertainty=1.0,
     unit="1",
-    source="reserved 77.29 GiB where 68 are live (pytorch#132445), none with expandable segments",
+    source="judgement: next to none with expandable segments, 6 % at most in pytorch#132445",
 )
-"""Reserved over allocated, less one."""
+"""Reserved over the highest that the pool's blocks reach, less one."""
+
+SEGMENT_BYTES: Final = 2 * MIB
+"""Large requests are rounded up to this (c10/core/AllocatorConfig.h, 2.13)."""
 
 COMMUNICATOR_BYTES: Final = Guess(
     name="NCCL memory per communicator",
@@ -67,11 +71,16 @@ class DeviceMemory:
         return "does_not_fit"
 
 
-def device_memory(peak_tensor_bytes: int, gpu: Gpu, communicators: int) -> DeviceMemory:
-    """Add what is not a tensor to the peak of the tensors."""
+def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:
+    """Add what is not a tensor to the peak of the tensors.
+
+    Reserved memory is the sum of what each stream's pool reached, at whatever moment: a block
+    freed on one stream is not given to another.
+    """
     workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
-    allocated = peak_tensor_bytes + workspaces
-    slack = allocated * FRAGMENTATION.value
+    allocated = max(peak.bytes for peak in trace.phases.values()) + workspaces
+    pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in trace.pools_bytes.values())
+    slack = pools * FRAGMENTATION.value
     nccl = communicators * COMMUNICATOR_BYTES.value
     context = gpu.context_bytes
     band = (
@@ -79,7 +88,7 @@ def device_memory(peak_tensor_bytes: int, gpu: Gpu, communicators: int) -> Devic
         + nccl * COMMUNICATOR_BYTES.rel_uncertainty
         + context.value * (context.rel_uncertainty or 0.0)
     )
-    reserved = allocated + int(slack)
+    reserved = pools + int(slack)
     return DeviceMemory(
         workspaces_bytes=workspaces,
         allocated_bytes=allocated,

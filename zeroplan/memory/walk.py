@@ -1,13 +1,14 @@
 """A running sum of bytes over the events of a step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from zeroplan.schedule.events import Event, Item, Phase, Repeat, Script
-from zeroplan.units import Size
+from zeroplan.schedule.events import Event, Item, Phase, Pool, Repeat, Script
+from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Category, Change
 
-__all__ = ["Peak", "peaks"]
+__all__ = ["Peak", "Trace", "peaks", "trace"]
 
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
@@ -25,6 +26,16 @@ class Peak:
     """What is live at that moment; sums to `bytes`. [B]"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What a walk finds."""
+
+    phases: dict[Phase, Peak]
+    pools_bytes: dict[Pool, Size]
+    """The highest that the blocks of each stream reach: the allocator keeps those of one stream
+    from the others (`DeviceCachingAllocator`, 2.13). [B]"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Summary:
     """A run of changes seen from its start: where it ends, how high it goes, of what."""
@@ -33,14 +44,19 @@ class _Summary:
     net_bytes: Size
     high_bytes: Size
     at_high: dict[Category, Size]
+    pools: dict[Pool, tuple[Size, Size]]
+    """Net and highest bytes of each pool. [B]"""
 
 
 @dataclass(slots=True)
 class _Walk:
     """What is live, and the highest moment of each phase so far."""
 
+    pool_of: Mapping[Category, Pool]
     live: dict[Category, Size]
     total: Size
+    pools: dict[Pool, tuple[Size, Size]]
+    """Live bytes of each pool, and the highest so far. [B]"""
     found: dict[Phase, Peak] = field(default_factory=dict)
     summaries: dict[int, _Summary] = field(default_factory=dict)
     """By identity of the changes: events of equal blocks share them."""
@@ -54,12 +70,14 @@ class _Walk:
 
     def _repeat(self, repeat: Repeat, shift: int) -> None:
         """Every copy rises or falls by the same: the first or the last one is the highest."""
-        before, total = dict(self.live), self.total
+        before, total, pools = dict(self.live), self.total, dict(self.pools)
         self.run(repeat.items, shift)
         between = repeat.times - 2
         for category in CATEGORIES:
             self.live[category] += between * (self.live[category] - before[category])
         self.total += between * (self.total - total)
+        for pool, (live, highest) in self.pools.items():
+            self.pools[pool] = live + between * (live - pools[pool][0]), highest
         self.run(repeat.items, shift + (repeat.times - 1) * repeat.stride)
 
     def _pass(self, event: Event, shift: int) -> None:
@@ -70,7 +88,7 @@ class _Walk:
             return
         summary = self.summaries.get(id(event.changes))
         if summary is None:
-            summary = self.summaries[id(event.changes)] = _summarise(event.changes)
+            summary = self.summaries[id(event.changes)] = _summarise(event.changes, self.pool_of)
         if self.total + summary.high_bytes > best.bytes:
             at_peak = {c: self.live[c] + summary.at_high.get(c, 0) for c in CATEGORIES}
             block = None if event.block is None else event.block + shift
@@ -78,6 +96,9 @@ class _Walk:
         for category, size in summary.net.items():
             self.live[category] += size
         self.total += summary.net_bytes
+        for pool, (net, high) in summary.pools.items():
+            live, highest = self.pools[pool]
+            self.pools[pool] = live + net, maximum(highest, live + high)
 
     def _record(
         self,
@@ -94,21 +115,37 @@ class _Walk:
 
 def peaks(script: Script) -> dict[Phase, Peak]:
     """Walk a script and return each phase's peak."""
+    return trace(script).phases
+
+
+def trace(script: Script) -> Trace:
+    """Walk a script and return each phase's peak and each pool's highest moment."""
     live: dict[Category, Size] = dict.fromkeys(CATEGORIES, 0)
     for change in script.resident:
         live[change.category] += change.bytes
-    walk = _Walk(live, sum(live.values()))
+    pools: dict[Pool, tuple[Size, Size]] = {}
+    for category in CATEGORIES:
+        pool = script.pools.get(category, "compute")
+        size = pools.get(pool, (0, 0))[0] + live[category]
+        pools[pool] = size, size
+    walk = _Walk(script.pools, live, sum(live.values()), pools)
     walk.run(script.items)
-    return walk.found
+    highest = {pool: high for pool, (_, high) in walk.pools.items()}
+    return Trace(phases=walk.found, pools_bytes=highest)
 
 
-def _summarise(changes: tuple[Change, ...]) -> _Summary:
+def _summarise(changes: tuple[Change, ...], pool_of: Mapping[Category, Pool]) -> _Summary:
     net: dict[Category, Size] = {}
     total, high = 0, 0
     at_high: dict[Category, Size] = {}
+    pools: dict[Pool, tuple[Size, Size]] = {}
     for change in changes:
         net[change.category] = net.get(change.category, 0) + change.bytes
         total += change.bytes
         if total > high:
             high, at_high = total, dict(net)
-    return _Summary(net=net, net_bytes=total, high_bytes=high, at_high=at_high)
+        pool = pool_of.get(change.category, "compute")
+        live, highest = pools.get(pool, (0, 0))
+        live += change.bytes
+        pools[pool] = live, maximum(highest, live)
+    return _Summary(net, total, high, at_high, pools)

@@ -6,21 +6,23 @@ vector of all gradients, then updates its part. Source: deepspeed/runtime/engine
 fp16/{fused,unfused}_optimizer.py, bf16_optimizer.py (0.19.8).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from zeroplan.schedule.deepspeed_buckets import bucket_script
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     accumulation_itemsize,
     collective,
+    flat_parameters,
     fresh_category,
-    run_forward,
     transient,
     wire_itemsize,
 )
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
 from zeroplan.units import Size, round_up
@@ -28,7 +30,7 @@ from zeroplan.workload.liveness import Change
 
 __all__ = ["deepspeed_script"]
 
-ELEMENTS_PER_BUFFER = 500_000_000
+ELEMENTS_PER_BUFFER: Final = 500_000_000
 """MEMORY_OPT_ALLREDUCE_SIZE of engine.py."""
 
 
@@ -36,7 +38,7 @@ def deepspeed_script(plan: Plan) -> Script:
     """Write one steady-state step of DeepSpeed, with or without ZeRO, down."""
     if plan.row.divides_parameters:
         return zero3_script(plan)
-    step = _Step(plan)
+    step = _Step(plan, Recorder())
     if plan.row.divides_optimizer and not step.accumulates_whole:
         return bucket_script(plan)
     return _whole_gradients_script(step)
@@ -47,7 +49,7 @@ class _Step:
     """The step being written."""
 
     plan: Plan
-    recorder: Recorder = field(default_factory=Recorder)
+    recorder: Recorder
     grads_exist: bool = False
     """Whether an earlier micro-step left gradients, to which new ones are added."""
 
@@ -66,36 +68,38 @@ class _Step:
         )
 
     @property
-    def sizes(self) -> list[int]:
-        """Elements of each parameter."""
-        return [p.elements for p in self.plan.parameters]
+    def elements(self) -> int:
+        """Size of the model."""
+        return sum(p.elements * times for p, times in self.plan.parameters)
 
     @property
     def shard(self) -> Size:
-        """Elements that the optimizer updates here."""
-        return flat_shard_elements(self.plan.parameters, self.plan.groups.shard.ranks)
+        """What the optimizer updates here, where it is divided. [elements]"""
+        return flat_shard_elements(self.elements, self.plan.groups.shard.ranks)
 
-    def gradients(self, sign: int) -> tuple[Change, ...]:
-        """List all gradients, each in its own storage."""
-        held = self.plan.dtypes.compute
-        return tuple(
-            Change(fresh_category(self.plan), p.name, sign * round_up(p.elements * held))
-            for p in self.plan.parameters
-        )
+    def each(self, itemsize: int) -> Size:
+        """Sum a tensor per parameter, each in a storage of its own. [B]"""
+        return sum(round_up(p.elements * itemsize) * times for p, times in self.plan.parameters)
+
+    def drop_gradients(self) -> Change:
+        """Free the gradients that autograd put down."""
+        size = self.each(self.plan.dtypes.compute)
+        return Change(fresh_category(self.plan), "gradients", -size)
 
 
 def _whole_gradients_script(step: _Step) -> Script:
     plan = step.plan
-    for _ in range(plan.micro_steps):
-        run_forward(plan, step.recorder)
-        _backward(step)
+    for times, _ in micro_steps(plan.micro_steps):
+        with step.recorder.repeat(times):
+            _forward(step)
+            _backward(step)
     _reduce(step)
     step.recorder.phase = "optimizer"
     if step.accumulates_whole:
         _update_part(step)
     else:
         _update_whole(step)
-    return Script(resident=_resident(step), events=tuple(step.recorder.events))
+    return Script(resident=_resident(step), items=tuple(step.recorder.items))
 
 
 def _resident(step: _Step) -> tuple[Change, ...]:
@@ -105,47 +109,54 @@ def _resident(step: _Step) -> tuple[Change, ...]:
         states = [
             Change("parameters", "flat parameters", round_up(whole * held.parameter)),
             Change("gradients", "fp32 gradients", round_up(whole * FP32)),
-            *state_changes([step.shard], held),
+            *state_changes([(step.shard, 1)], held),
         ]
     else:
-        weights = sum(round_up(size * held.parameter) for size in step.sizes)
+        sizes = [(p.elements, times) for p, times in plan.parameters]
         states = [
-            Change("parameters", "parameters", weights),
-            *state_changes(step.sizes, held),
+            Change("parameters", "parameters", step.each(held.parameter)),
+            *state_changes(sizes, held),
         ]
     return (*states, *inputs_and_buffers(plan))
+
+
+def _forward(step: _Step) -> None:
+    step.recorder.phase = "forward"
+    for index in step.plan.walk_forward(step.recorder):
+        for part in step.plan.forward_parts(index):
+            step.recorder.compute("forward", step.plan.owner(index), part)
 
 
 def _backward(step: _Step) -> None:
     """Run backward, then add the gradients of this micro-step to the fp32 ones, if there are."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes.compute
     recorder.phase = "backward"
-    for index in reversed(range(len(plan.units))):
+    for index in plan.walk_backward(recorder):
         for part, parameters in plan.gradient_chunks(index):
             recorder.compute("backward", plan.owner(index), part)
-            if step.grads_exist:
-                gone = [round_up(p.elements * held) for p in parameters]
-                changes = tuple(Change(fresh_category(plan), "gradient", -size) for size in gone)
-                recorder.emit("accumulate", plan.owner(index), changes=changes)
+            if step.grads_exist and parameters:
+                size = sum(round_up(p.elements * held) for p in parameters)
+                gone = Change(fresh_category(plan), "gradients", -size)
+                recorder.emit("accumulate", "gradients", changes=(gone,))
     step.grads_exist = True
     if step.accumulates_whole:
-        casts = [round_up(size * FP32) for size in step.sizes]
+        largest = max(p.elements for p, _ in plan.parameters)
         recorder.emit(
             "accumulate in fp32",
             "gradients",
-            changes=transient("temporaries", "fp32 gradient", max(casts)),
-            traffic_bytes=sum(step.sizes) * (held + 4 * FP32),
+            changes=transient("temporaries", "fp32 gradient", round_up(largest * FP32)),
+            traffic_bytes=step.elements * (held + 4 * FP32),
         )
 
 
 def _reduce(step: _Step) -> None:
     """All-reduce gradients by the buffer (`buffered_allreduce_fallback`): nothing overlaps it.
 
-    A buffer of several tensors is a copy of them; another one is needed in the dtype of the wire.
+    A buffer of several tensors is a copy of them; the wire's dtype may need another copy.
     """
     plan = step.plan
     itemsize, wire = plan.dtypes.compute, wire_itemsize(plan)
-    buffers = _buffers(step.sizes)
+    buffers = _buffers(step)
     if step.accumulates_whole:
         itemsize, buffers = FP32, [[int(step.shard * plan.groups.shard.ranks)]]
     for tensors in buffers:
@@ -163,45 +174,50 @@ def _reduce(step: _Step) -> None:
         )
 
 
-def _buffers(sizes: list[int]) -> list[list[int]]:
-    """Deal tensors to buffers; one closes when it has passed its size (`allreduce_no_retain`)."""
+def _buffers(step: _Step) -> list[list[int]]:
+    """Deal gradients to buffers; one closes when it has passed its size (`allreduce_no_retain`)."""
     buffers: list[list[int]] = [[]]
-    for size in sizes:
-        buffers[-1].append(size)
-        if sum(buffers[-1]) > ELEMENTS_PER_BUFFER:
+    size = 0
+    for parameter in flat_parameters(step.plan):
+        buffers[-1].append(parameter.elements)
+        size += parameter.elements
+        if size > ELEMENTS_PER_BUFFER:
             buffers.append([])
+            size = 0
     return buffers if buffers[-1] else buffers[:-1]
 
 
 def _update_whole(step: _Step) -> None:
     """Copy gradients to fp32, update every master, copy the parameters back.
 
-    DeepSpeed's fused Adam gets them flat, and casts each before it flattens them all; any other
-    optimizer gets one fp32 gradient a parameter and keeps the low-precision ones meanwhile.
+    DeepSpeed's fused Adam gets one fp32 vector, made of fp32 gradients that all exist with it;
+    other optimizers get an fp32 gradient a parameter, and the low-precision ones stay meanwhile.
     """
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    casts = [round_up(size * FP32) for size in step.sizes] if held.master else []
-    copied = tuple(Change("gradients", "fp32 gradient", size) for size in casts)
-    freed = tuple(Change("gradients", "fp32 gradient", -size) for size in casts)
-    gone = step.gradients(-1)
-    if held.implementation == "fused" and held.master:
-        flat = round_up(sum(step.sizes) * FP32)
-        copied += (Change("gradients", "fp32 gradients", flat), *freed, *gone)
-        freed, gone = (Change("gradients", "fp32 gradients", -flat),), ()
-    if copied:
-        recorder.emit("fp32 gradients", "optimizer", changes=copied, traffic_bytes=2 * sum(casts))
-    torch_optimizer_step(recorder, step.sizes, held)
-    recorder.emit("zero_grad", "optimizer", changes=(*freed, *gone))
+    drop, wide = step.drop_gradients(), step.each(FP32) if held.master else 0
+    copied, last = [Change("gradients", "fp32 gradients", wide)], [drop]
+    if held.master and held.implementation == "fused":
+        flat = round_up(step.elements * FP32)
+        copied += [
+            Change("gradients", "fp32 vector", flat),
+            Change("gradients", "fp32 gradients", -wide),
+            drop,
+        ]
+        last, wide = [], flat
+    recorder.emit("fp32 gradients", "optimizer", changes=tuple(copied), traffic_bytes=3 * wide)
+    torch_optimizer_step(recorder, [(p.elements, times) for p, times in plan.parameters], held)
+    gone = Change("gradients", "fp32 gradients", -wide)
+    recorder.emit("zero_grad", "optimizer", changes=(gone, *last))
 
 
 def _update_part(step: _Step) -> None:
     """Update this rank's part from its part of the fp32 vector, then gather the parameters."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    torch_optimizer_step(recorder, [step.shard], held)
+    torch_optimizer_step(recorder, [(step.shard, 1)], held)
     group, size = plan.groups.shard, step.shard * held.parameter
     recorder.emit(
         "all-gather parameters",
         "optimizer",
         collective=collective("all_gather", group, size, size * group.ranks),
     )
-    recorder.emit("zero_grad", "optimizer", changes=step.gradients(-1))
+    recorder.emit("zero_grad", "optimizer", changes=(step.drop_gradients(),))

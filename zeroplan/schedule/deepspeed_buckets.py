@@ -1,8 +1,8 @@
 """ZeRO-1 and ZeRO-2: gradients are reduced by the bucket, each rank keeps the part it updates.
 
-ZeRO-2 fills the bucket as gradients arrive, in every micro-step; ZeRO-1 keeps them whole and
-fills it at the end of the last backward. There is no reduce-scatter: by default the whole bucket
-is all-reduced. Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
+ZeRO-2 fills the bucket as gradients arrive, in every micro-step; ZeRO-1 keeps them whole and fills
+it at the end of the last backward. There is no reduce-scatter: by default the whole bucket is
+all-reduced. Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
 from dataclasses import dataclass, field
@@ -12,19 +12,20 @@ from zeroplan.schedule.deepspeed_common import (
     FP64,
     FlatGroup,
     accumulation_itemsize,
-    chunk_positions,
     collective,
+    flat_parameters,
     fresh_category,
-    run_forward,
+    numbered,
     transient,
 )
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import unique
 from zeroplan.units import round_up
-from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.liveness import Change
 
 __all__ = ["bucket_script"]
 
@@ -37,19 +38,18 @@ class _Step:
     recorder: Recorder
     group: FlatGroup
     reduction: BucketReduction
-    rank: int
-    """The rank whose memory is told: the one that keeps most gradients."""
     standing: dict[int, int] = field(default_factory=dict)
     """Gradients in storages of their own, by their parameter's place. [B]"""
     members: list[int] = field(default_factory=list)
     """Places of what the bucket holds."""
+    filled: int = 0
+    """[elements]"""
     buffers_bytes: int = 0
-    """The bucket itself while it exists, both of them if reduction overlaps backward. [B]"""
-    kept: bool = False
-    """Whether `grads_in_partition` holds gradients of this micro-step."""
-    accumulated: bool = False
+    """The bucket while it exists; two of them where reduction overlaps backward. [B]"""
+    keeps: bool = False
+    """Whether the buffer of this rank's gradients of this micro-step exists."""
+    accumulates: bool = False
     """Whether gradients of earlier micro-steps are kept."""
-    compact_exists: bool = False
 
     @property
     def by_hooks(self) -> bool:
@@ -57,75 +57,81 @@ class _Step:
         return self.plan.row.divides_gradients or bool(self.plan.choice.deepspeed.overlap_comm)
 
     @property
-    def kept_itemsize(self) -> int:
-        """Bytes per element of a gradient that waits for its reduction. [B]"""
+    def itemsize(self) -> int:
+        """Bytes per element of a gradient that waits for its reduction."""
         if self.plan.row.divides_gradients:
             return self.plan.dtypes.compute
         return accumulation_itemsize(self.plan)
-
-    @property
-    def compact(self) -> bool:
-        """Whether reduced gradients are added up in one fp32 vector of this rank's part."""
-        return accumulation_itemsize(self.plan) == FP32 != self.plan.dtypes.compute
-
-    @property
-    def partition_bytes(self) -> int:
-        """Gradients that this rank keeps between reduction and step. [B]"""
-        held = self.group.held_elements[self.rank]
-        return int(round_up(held * self.plan.dtypes.compute))
-
-    def owns(self, place: int) -> bool:
-        """Whether this rank updates a piece of a parameter."""
-        return any(rank == self.rank for rank, _ in self.group.spans[place])
 
     def drop(self, place: int) -> list[Change]:
         """Free a gradient that has a storage of its own."""
         size = self.standing.pop(place, 0)
         return [Change(fresh_category(self.plan), "gradient", -size)] if size else []
 
+    def owns(self, place: int) -> bool:
+        """Whether this rank updates a piece of a parameter."""
+        return self.group.fullest_pieces[place] > 0
+
+    def kept_bytes(self) -> int:
+        """Reduced gradients of one micro-step: in one buffer, or where autograd put them. [B]"""
+        if self.plan.choice.deepspeed.contiguous_gradients:
+            return self.group.kept_bytes(self.plan.dtypes.compute)
+        sizes = [n for place, n in enumerate(self.group.elements) if self.owns(place)]
+        return sum(int(round_up(n * self.itemsize)) for n in sizes)
+
 
 def bucket_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-1 or ZeRO-2 down."""
     group = FlatGroup(
-        elements=tuple(p.elements for p in plan.parameters),
+        elements=tuple(p.elements for p in flat_parameters(plan)),
         ranks=plan.groups.shard.ranks,
         round_robin=plan.choice.deepspeed.round_robin_gradients,
     )
-    recorder, rank = Recorder(), group.fullest_rank
-    step = _Step(plan, recorder, group, BucketReduction(plan, recorder, group, rank), rank)
-    for micro_step in range(plan.micro_steps):
-        run_forward(plan, recorder)
-        _backward(step, last=micro_step == plan.micro_steps - 1)
+    recorder = Recorder()
+    step = _Step(plan, recorder, group, BucketReduction(plan, recorder, group))
+    for times, last in micro_steps(plan.micro_steps):
+        with recorder.repeat(times):
+            _forward(step)
+            _backward(step, last=last)
     _update(step)
-    return Script(resident=_resident(step), events=tuple(recorder.events))
+    return Script(resident=_resident(step), items=tuple(recorder.items))
 
 
 def _resident(step: _Step) -> tuple[Change, ...]:
-    plan, held, shard = step.plan, step.plan.dtypes, step.group.shard
+    held, shard = step.plan.dtypes, step.group.shard
     flat = round_up(shard * step.group.ranks * held.parameter)
     return (
         Change("parameters", "flat parameters", flat),
-        *state_changes([shard], held),
-        *inputs_and_buffers(plan),
+        *state_changes([(shard, 1)], held),
+        *inputs_and_buffers(step.plan),
     )
 
 
+def _forward(step: _Step) -> None:
+    step.recorder.phase = "forward"
+    for index in step.plan.walk_forward(step.recorder):
+        for part in step.plan.forward_parts(index):
+            step.recorder.compute("forward", step.plan.owner(index), part)
+
+
 def _backward(step: _Step, *, last: bool) -> None:
+    """Run backward; the bucket straddles blocks, so that each is told for itself."""
     plan, recorder = step.plan, step.recorder
     recorder.phase = "backward"
-    base = len(step.group.elements)
-    for index in reversed(range(len(plan.units))):
-        base -= len(unique(plan.units[index].parameters))
-        for (part, _), local in chunk_positions(plan, index):
-            ready = recorder.compute("backward", plan.owner(index), part)
-            for place in local:
-                _arrive(step, base + place)
-                if plan.row.divides_gradients or (last and step.by_hooks):
-                    _enter(step, base + place, ready)
+    enters = plan.row.divides_gradients or (last and step.by_hooks)
+    for index, start in numbered(plan, forward=False):
+        recorder.block = plan.block_numbers[index]
+        places = {id(p): start + i for i, p in enumerate(unique(plan.units[index].parameters))}
+        for part, parameters in plan.gradient_chunks(index):
+            recorder.compute("backward", plan.owner(index), part)
+            for parameter in parameters:
+                _arrive(step, places[id(parameter)])
+                if enters:
+                    _enter(step, places[id(parameter)])
+    recorder.block = None
     if last and not step.by_hooks:
-        for place in range(len(step.group.elements)):
-            if place in step.standing:
-                _enter(step, place, ready)
+        for place in sorted(step.standing):
+            _enter(step, place)
     if last or plan.row.divides_gradients:
         _finish(step)
 
@@ -136,12 +142,12 @@ def _arrive(step: _Step, place: int) -> None:
     settings, category = plan.choice.deepspeed, fresh_category(plan)
     changes: list[Change] = []
     if settings.contiguous_gradients and not step.buffers_bytes:
-        one = int(round_up(settings.reduce_bucket_size * step.kept_itemsize))
+        one = int(round_up(settings.reduce_bucket_size * step.itemsize))
         step.buffers_bytes = one * (2 if settings.overlap_comm else 1)
         changes.append(Change("reduce_scatter_buffers", "bucket", step.buffers_bytes))
-    fresh = int(round_up(elements * plan.dtypes.compute))
-    size = int(round_up(elements * step.kept_itemsize))
-    if step.kept_itemsize != plan.dtypes.compute:
+    size = int(round_up(elements * step.itemsize))
+    if step.itemsize != plan.dtypes.compute:
+        fresh = round_up(elements * plan.dtypes.compute)
         changes += [Change(category, "gradient", size), Change(category, "gradient", -fresh)]
     if place in step.standing:
         changes.append(Change(category, "gradient", -size))
@@ -150,16 +156,16 @@ def _arrive(step: _Step, place: int) -> None:
         step.recorder.emit("accumulate", "gradients", changes=tuple(changes))
 
 
-def _enter(step: _Step, place: int, ready: int) -> None:
-    """Copy a gradient into the bucket, reducing what is in there first if it would overflow.
+def _enter(step: _Step, place: int) -> None:
+    """Copy a gradient into the bucket, reducing first what is in there if it would overflow.
 
     One that is larger than the bucket is reduced where it is.
     """
     elements, settings = step.group.elements[place], step.plan.choice.deepspeed
-    filled = sum(step.group.elements[p] for p in step.members)
-    if filled + elements > settings.reduce_bucket_size:
-        _flush(step, ready)
+    if step.filled + elements > settings.reduce_bucket_size:
+        _flush(step)
     step.members.append(place)
+    step.filled += elements
     if settings.contiguous_gradients and elements <= settings.reduce_bucket_size:
         size = step.standing[place]
         step.recorder.emit(
@@ -167,60 +173,50 @@ def _enter(step: _Step, place: int, ready: int) -> None:
         )
 
 
-def _flush(step: _Step, ready: int) -> None:
-    """Reduce the bucket, keep this rank's gradients of it, drop those of other ranks."""
+def _flush(step: _Step) -> None:
+    """Reduce the bucket, copy this rank's gradients out of it, drop those of other ranks."""
     if not step.members:
         return
-    if step.compact and not step.compact_exists and any(map(step.owns, step.members)):
-        step.compact_exists = True
-        size = round_up(step.group.shard * FP32)
-        step.recorder.emit(
-            "fp32 gradients", "gradients", changes=(Change("gradients", "fp32 part", size),)
-        )
-    event = step.reduction.run(step.members, step.kept_itemsize, ready)
-    contiguous = step.plan.choice.deepspeed.contiguous_gradients
+    reduction, own = step.reduction, [place for place in step.members if step.owns(place)]
+    if reduction.compact and own and not step.accumulates:
+        step.accumulates = True
+        part = Change("gradients", "fp32 part", round_up(step.group.shard * FP32))
+        step.recorder.emit("fp32 part", "gradients", changes=(part,))
+    reduction.run(step.members, step.itemsize)
     changes: list[Change] = []
-    for place in step.members:
-        if not step.owns(place):
-            changes += step.drop(place) if step.plan.row.divides_gradients else []
-        elif contiguous and not step.compact:
-            if not step.kept:
-                step.kept = True
-                changes.append(Change("gradients", "gradients in part", step.partition_bytes))
-            changes += step.drop(place)
-    step.members = []
-    if changes:
-        step.reduction.emit("keep own gradients", tuple(changes), event)
+    if step.plan.row.divides_gradients:
+        changes += [c for place in step.members if place not in own for c in step.drop(place)]
+    if step.plan.choice.deepspeed.contiguous_gradients and own and not reduction.compact:
+        if not step.keeps:
+            changes.append(Change("gradients", "kept gradients", step.kept_bytes()))
+        step.keeps = True
+        changes += [change for place in own for change in step.drop(place)]
+    step.members, step.filled = [], 0
+    size = sum(step.group.elements[place] for place in own) * step.itemsize
+    step.recorder.emit(
+        "keep own gradients",
+        "bucket",
+        stream=reduction.stream,
+        changes=tuple(changes),
+        traffic_bytes=2 * size,
+    )
 
 
 def _finish(step: _Step) -> None:
     """Reduce what is left, add to the gradients of earlier micro-steps, drop the bucket."""
-    _flush(step, len(step.recorder.events) - 1)
-    category = fresh_category(step.plan)
+    _flush(step)
     changes = [Change("reduce_scatter_buffers", "bucket", -step.buffers_bytes)]
-    step.buffers_bytes = 0
-    own = {place for place in step.standing if step.owns(place)} if not step.compact else set()
+    step.buffers_bytes, step.keeps = 0, False
+    kept = [] if step.reduction.compact else [p for p in step.standing if step.owns(p)]
+    changes += [Change("gradients", "kept gradients", step.standing[place]) for place in kept]
     for place in list(step.standing):
-        if place in own:
-            changes.append(Change("gradients", "gradients in part", step.standing[place]))
         changes += step.drop(place)
-    if step.accumulated:
-        changes.append(Change("gradients", "gradients in part", -_kept_bytes(step)))
-    step.accumulated = not step.compact
-    step.kept = False
+    if not step.reduction.compact:
+        if step.accumulates:
+            changes.append(Change("gradients", "kept gradients", -step.kept_bytes()))
+        step.accumulates = True
     step.recorder.emit(
-        "end of backward", category, changes=tuple(changes), waits=step.reduction.pending
-    )
-    step.reduction.pending = []
-
-
-def _kept_bytes(step: _Step) -> int:
-    """Reduced gradients of one micro-step: in one buffer, or each in its own storage. [B]"""
-    if step.plan.choice.deepspeed.contiguous_gradients:
-        return step.partition_bytes
-    itemsize = step.plan.dtypes.compute
-    return sum(
-        int(round_up(n * itemsize)) for p, n in enumerate(step.group.elements) if step.owns(p)
+        "end of backward", "gradients", changes=tuple(changes), waits=(step.reduction.stream,)
     )
 
 
@@ -233,15 +229,16 @@ def _update(step: _Step) -> None:
         recorder.emit(
             "check overflow", "optimizer", collective=collective("all_reduce", ranks, 1, 1)
         )
-    norm = round_up(step.group.largest_piece(step.rank) * FP64)
     recorder.emit(
         "gradient norm",
         "optimizer",
-        changes=transient("temporaries", "fp64 gradient", norm),
+        changes=transient(
+            "temporaries", "fp64 gradient", round_up(max(step.group.fullest_pieces) * FP64)
+        ),
         collective=collective("all_reduce", ranks, FP32, FP32),
     )
-    recorder.emit("fp32 gradients", "optimizer", changes=_cast(step), traffic_bytes=10 * shard)
-    torch_optimizer_step(recorder, [shard], held)
+    recorder.emit("fp32 part", "optimizer", changes=_cast(step), traffic_bytes=10 * shard)
+    torch_optimizer_step(recorder, [(shard, 1)], held)
     size = shard * held.parameter
     recorder.emit(
         "all-gather parameters",
@@ -253,19 +250,13 @@ def _update(step: _Step) -> None:
 
 def _cast(step: _Step) -> tuple[Change, ...]:
     """Flatten the part's gradients and cast them to fp32; a compact part is that already."""
-    if step.compact:
+    if step.reduction.compact:
         return ()
-    gradient: Category = "gradients"
-    shard, itemsize = step.group.shard, step.plan.dtypes.compute
-    pieces = sum(step.owns(place) for place in range(len(step.group.elements)))
-    flat = round_up(shard * itemsize) if pieces > 1 or step.rank == step.group.ranks - 1 else 0
-    wide = round_up(shard * FP32)
-    changes = [Change(gradient, "flat part", flat)] if flat else []
-    if itemsize == FP32:
-        changes = [Change(gradient, "fp32 part", wide)] if flat else []
-        gone = _kept_bytes(step) if flat else _kept_bytes(step) - wide
-        return (*changes, Change(gradient, "gradients in part", -gone))
-    changes.append(Change(gradient, "fp32 part", wide))
-    if flat:
-        changes.append(Change(gradient, "flat part", -flat))
-    return (*changes, Change(gradient, "gradients in part", -_kept_bytes(step)))
+    wide = Change("gradients", "fp32 part", round_up(step.group.shard * FP32))
+    kept = Change("gradients", "kept gradients", -step.kept_bytes())
+    if step.itemsize == FP32:
+        return (wide, kept)
+    pieces = sum(elements > 0 for elements in step.group.fullest_pieces)
+    size = round_up(step.group.shard * step.itemsize) if pieces > 1 else 0
+    flat = transient("gradients", "flat part", size)
+    return (*flat[:1], wide, *flat[1:], kept)

@@ -1,4 +1,4 @@
-"""What all of DeepSpeed's schedules share: dtypes, fresh gradients, the flat parameter group.
+"""What DeepSpeed's schedules share: dtypes, streams, the flat parameter group.
 
 Source: deepspeed/runtime/engine.py, deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
@@ -6,39 +6,41 @@ Source: deepspeed/runtime/engine.py, deepspeed/runtime/zero/stage_1_and_2.py (0.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
-from zeroplan.schedule.events import Collective, CollectiveName, Recorder
-from zeroplan.schedule.plan import Chunk, Plan
+from zeroplan.schedule.events import Collective, CollectiveName
+from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group
-from zeroplan.sharding.layout import unique
-from zeroplan.units import DTYPE_BYTES, Size, round_up
+from zeroplan.sharding.layout import flat_shard_elements, unique
+from zeroplan.units import DTYPE_BYTES, Size, ceil_div, round_up
 from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.tape import Parameter
 
 __all__ = [
     "FP32",
     "FP64",
     "FlatGroup",
     "accumulation_itemsize",
-    "chunk_positions",
     "collective",
+    "flat_parameters",
     "fresh_category",
-    "run_forward",
+    "numbered",
     "transient",
     "wire_itemsize",
 ]
 
-FP32 = 4
-FP64 = 8
+FP32: Final = 4
+FP64: Final = 8
 
 
 def wire_itemsize(plan: Plan) -> int:
-    """Return the bytes per element of a reduction: `communication_data_type`. [B]"""
+    """Return the bytes per element of a reduction (`communication_data_type`)."""
     asked = plan.choice.deepspeed.communication_data_type
     return DTYPE_BYTES[asked] if asked else plan.dtypes.reduce
 
 
 def accumulation_itemsize(plan: Plan) -> int:
-    """Return the bytes per element in which gradients accumulate: `grad_accum_dtype`. [B]"""
+    """Return the bytes per element in which gradients accumulate (`grad_accum_dtype`)."""
     asked = plan.choice.deepspeed.grad_accum_dtype
     return DTYPE_BYTES[asked] if asked else plan.dtypes.compute
 
@@ -49,52 +51,53 @@ def fresh_category(plan: Plan) -> Category:
 
 
 def collective(name: CollectiveName, group: Group, sent: Size, kept: Size) -> Collective | None:
-    """Return a call as a trace shows it; None where a rank is alone. [B]"""
+    """Return a call of `sent` bytes in and `kept` bytes out; None where a rank is alone."""
     if group.ranks == 1:
         return None
     return Collective(name=name, group=group, input_bytes=sent, output_bytes=kept)
 
 
 def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...]:
-    """Return storages that come together and go together."""
-    born = tuple(Change(category, owner, size) for size in sizes if size)
-    return born + tuple(Change(c.category, c.owner, -c.bytes) for c in born)
+    """Return storages that come one after the other and go together."""
+    born = [Change(category, owner, size) for size in sizes if size]
+    return (*born, *(Change(category, owner, -change.bytes) for change in born))
 
 
-def run_forward(plan: Plan, recorder: Recorder) -> None:
-    """Run forward with parameters that are all there."""
-    recorder.phase = "forward"
-    for index in range(len(plan.units)):
-        for part in plan.forward_parts(index):
-            recorder.compute("forward", plan.owner(index), part)
+def flat_parameters(plan: Plan) -> list[Parameter]:
+    """List every parameter of every unit in the order of registration, tied ones left out."""
+    return [p for unit in plan.units for p in unique(unit.parameters)]
 
 
-def chunk_positions(plan: Plan, index: int) -> Iterator[tuple[Chunk, list[int]]]:
-    """Yield a unit's backward chunks, each with its gradients' places among its parameters."""
-    owned = unique(plan.units[index].parameters)
-    places = {id(parameter): place for place, parameter in enumerate(owned)}
-    for chunk in plan.gradient_chunks(index):
-        yield chunk, [places[id(parameter)] for parameter in chunk[1]]
+def numbered(plan: Plan, *, forward: bool) -> Iterator[tuple[int, int]]:
+    """Yield each unit in the order in which it runs, with the place of its first parameter.
+
+    Equal blocks share their parameters, so a parameter is known by its place among all.
+    """
+    start, starts = 0, []
+    for unit in plan.units:
+        starts.append(start)
+        start += len(unique(unit.parameters))
+    pairs = list(enumerate(starts))
+    yield from pairs if forward else reversed(pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatGroup:
     """The parameter group as one vector, cut into equal parts, one a rank.
 
-    Equal blocks share their parameters, so a parameter is known by its place in the group.
     Source: `get_partition_info`, `initialize_gradient_partition` (stage_1_and_2.py).
     """
 
     elements: tuple[int, ...]
     """Of each parameter, in the order of registration."""
     ranks: int
-    round_robin: bool
+    round_robin: bool = False
     """Whether parameters are dealt out in turn instead of in order."""
 
     @cached_property
     def shard(self) -> int:
-        """Elements of one part, padding included."""
-        return int(round_up(sum(self.elements), 2 * self.ranks)) // self.ranks
+        """One rank's part, padding included. [elements]"""
+        return int(flat_shard_elements(sum(self.elements), self.ranks))
 
     @cached_property
     def spans(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -108,7 +111,7 @@ class FlatGroup:
             end = start + self.elements[place]
             found[place] = tuple(
                 (rank, min(end, (rank + 1) * self.shard) - max(start, rank * self.shard))
-                for rank in range(start // self.shard, -(-end // self.shard))
+                for rank in range(start // self.shard, int(ceil_div(end, self.shard)))
             )
             start = end
         return tuple(found[place] for place in range(len(order)))
@@ -124,9 +127,14 @@ class FlatGroup:
 
     @cached_property
     def fullest_rank(self) -> int:
-        """The rank that keeps most gradients: it keeps those of its border parameters whole."""
+        """The rank that keeps most gradients: those of its border parameters it keeps whole."""
         return max(range(self.ranks), key=lambda rank: self.held_elements[rank])
 
-    def largest_piece(self, rank: int) -> int:
-        """Return the largest piece that a rank owns. [elements]"""
-        return max((n for pieces in self.spans for r, n in pieces if r == rank), default=0)
+    @cached_property
+    def fullest_pieces(self) -> tuple[int, ...]:
+        """What the fullest rank owns of each parameter. [elements]"""
+        return tuple(dict(pieces).get(self.fullest_rank, 0) for pieces in self.spans)
+
+    def kept_bytes(self, itemsize: int) -> int:
+        """Gradients that the fullest rank keeps, in one buffer. [B]"""
+        return int(round_up(self.held_elements[self.fullest_rank] * itemsize))

@@ -1,11 +1,11 @@
-"""How ZeRO-1 and ZeRO-2 reduce a bucket: the collectives and the copies they need.
+"""How ZeRO-1 and ZeRO-2 reduce a bucket: the collectives, and the copies that they need.
 
 Source: `average_tensor`, `allreduce_and_scatter`, `allreduce_bucket` and their kin in
 deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from zeroplan.schedule.deepspeed_common import (
@@ -19,9 +19,11 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import Recorder, Stream
 from zeroplan.schedule.plan import Plan
 from zeroplan.units import round_up
-from zeroplan.workload.liveness import Change
 
 __all__ = ["BucketReduction"]
+
+EVERYONE = -1
+"""Destination of what is all-reduced."""
 
 
 class _Run(NamedTuple):
@@ -29,8 +31,8 @@ class _Run(NamedTuple):
 
     rank: int
     elements: int
-    adds: bool
-    """Whether this rank adds the result to its fp32 part."""
+    added: int
+    """Those that this rank adds to its fp32 part. [elements]"""
 
 
 @dataclass(slots=True)
@@ -40,96 +42,91 @@ class BucketReduction:
     plan: Plan
     recorder: Recorder
     group: FlatGroup
-    rank: int
-    pending: list[int] = field(default_factory=list)
-    """Reductions that the compute stream has not waited for."""
 
     @property
     def stream(self) -> Stream:
-        """Where reductions run."""
+        """Where reductions run (`overlap_comm`)."""
         return "all-reduce" if self.plan.choice.deepspeed.overlap_comm else "compute"
 
-    def emit(self, name: str, changes: tuple[Change, ...], after: int) -> int:
-        """Append an event on the reduction's stream."""
-        return self.recorder.emit(
-            name, "bucket", stream=self.stream, changes=changes, waits=(after,)
-        )
+    @property
+    def compact(self) -> bool:
+        """Whether reduced gradients are added up in one fp32 vector of this rank's part."""
+        return accumulation_itemsize(self.plan) == FP32 != self.plan.dtypes.compute
 
-    def run(self, members: list[int], itemsize: int, ready: int) -> int:
+    def run(self, members: list[int], itemsize: int) -> None:
         """Reduce a bucket; the compute stream first waits for the one before it."""
-        if self.pending:
-            ready = self.recorder.emit("wait for reduction", "bucket", waits=self.pending)
-            self.pending = []
-        settings = self.plan.choice.deepspeed
-        event = ready
-        if not settings.contiguous_gradients or not settings.reduce_scatter:
-            whole = [_Run(-1, self.group.elements[place], adds=False) for place in members]
-            copies = not settings.contiguous_gradients and len(members) > 1
-            event = self._reduce(whole, itemsize, event, copies=copies, to_owner=False)
-        else:
-            for runs, to_owner in self._lists(members):
-                event = self._reduce(runs, itemsize, event, copies=len(runs) > 1, to_owner=to_owner)
         if self.stream != "compute":
-            self.pending = [event]
-        return event
+            self.recorder.emit("wait for reduction", "bucket", waits=(self.stream,))
+        settings = self.plan.choice.deepspeed
+        if settings.contiguous_gradients and settings.reduce_scatter:
+            for rank, runs in self._calls(members):
+                self._reduce(rank, runs, itemsize, copies=len(runs) > 1)
+        else:
+            pieces = self.group.fullest_pieces
+            runs = [
+                _Run(EVERYONE, self.group.elements[p], pieces[p] if self.compact else 0)
+                for p in members
+            ]
+            copies = not settings.contiguous_gradients and len(runs) > 1
+            self._reduce(EVERYONE, runs, itemsize, copies=copies)
 
-    def _lists(self, members: list[int]) -> Iterator[tuple[list[_Run], bool]]:
-        """Yield what is reduced by one call, and whether to its owner alone.
+    def _calls(self, members: list[int]) -> Iterator[tuple[int, list[_Run]]]:
+        """Yield the runs that one call reduces, with their owner where it alone gets them.
 
-        A list closes when it has passed the size of the bucket, which only a gradient that is
-        larger than the bucket does.
+        A call takes no more when it has passed the size of the bucket, which only a gradient
+        that is larger than the bucket does.
         """
         settings = self.plan.choice.deepspeed
-        lists: dict[int, list[_Run]] = {}
+        by_owner: dict[int, list[_Run]] = {}
         for run in self._runs(members):
-            key = -1 if settings.use_multi_rank_bucket_allreduce else run.rank
-            lists.setdefault(key, []).append(run)
-        for key, runs in lists.items():
-            part: list[_Run] = []
+            owner = EVERYONE if settings.use_multi_rank_bucket_allreduce else run.rank
+            by_owner.setdefault(owner, []).append(run)
+        for owner, runs in by_owner.items():
+            call: list[_Run] = []
             for run in runs:
-                part.append(run)
-                if sum(r.elements for r in part) > settings.reduce_bucket_size:
-                    yield part, key >= 0
-                    part = []
-            if part:
-                yield part, key >= 0
+                call.append(run)
+                if sum(r.elements for r in call) > settings.reduce_bucket_size:
+                    yield owner, call
+                    call = []
+            if call:
+                yield owner, call
 
     def _runs(self, members: list[int]) -> list[_Run]:
-        """Cut the bucket by destination; pieces that are added to the fp32 part stay apart."""
-        compact = accumulation_itemsize(self.plan) == FP32 != self.plan.dtypes.compute
+        """Cut the bucket by destination; what is added to the fp32 part stays in pieces."""
         runs: list[_Run] = []
         for place in members:
             for rank, elements in self.group.spans[place]:
-                adds = compact and rank == self.rank
-                if runs and runs[-1].rank == rank and not adds:
-                    elements += runs.pop().elements
-                runs.append(_Run(rank, elements, adds))
+                if self.compact and rank == self.group.fullest_rank:
+                    runs.append(_Run(rank, elements, elements))
+                elif runs and runs[-1].rank == rank:
+                    runs.append(_Run(rank, runs.pop().elements + elements, 0))
+                else:
+                    runs.append(_Run(rank, elements, 0))
         return runs
 
-    def _reduce(
-        self, runs: list[_Run], itemsize: int, after: int, *, copies: bool, to_owner: bool
-    ) -> int:
-        """Make one call: on a flat copy of several runs, and a copy in the dtype of the wire."""
+    def _reduce(self, owner: int, runs: list[_Run], itemsize: int, *, copies: bool) -> None:
+        """Make one call, on a flat copy of several runs, cast to the dtype of the wire.
+
+        Before the last of these copies goes, each own piece is cast to fp32 and added up.
+        """
         elements, wire = sum(run.elements for run in runs), wire_itemsize(self.plan)
         flat = round_up(elements * itemsize) if copies else 0
         cast = round_up(elements * wire) if wire != itemsize else 0
-        owner = "flat bucket"
-        widest = max((r.elements for r in runs if r.adds), default=0) if wire != FP32 else 0
-        changes = transient("reduce_scatter_buffers", owner, flat, cast)
-        if widest:
-            last = cast or flat
-            body, end = changes[:-1], changes[-1:]
-            changes = (*body, *transient("temporaries", owner, round_up(widest * FP32)), *end)
-            changes = changes if last else changes
+        added = max(run.added for run in runs) if wire != FP32 else 0
+        made = transient("reduce_scatter_buffers", "bucket", flat, cast)
+        fp32 = transient("temporaries", "fp32 gradient", round_up(added * FP32))
         size = elements * wire
-        return self.recorder.emit(
-            "reduce" if to_owner else "all-reduce",
+        self.recorder.emit(
+            "all-reduce" if owner == EVERYONE else "reduce",
             "bucket",
             stream=self.stream,
-            changes=changes,
+            changes=(*made[:-1], *fp32, *made[-1:]),
             collective=collective(
-                "reduce" if to_owner else "all_reduce", self.plan.groups.shard, size, size
+                "all_reduce" if owner == EVERYONE else "reduce",
+                self.plan.groups.shard,
+                size,
+                size,
             ),
-            traffic_bytes=2 * (flat + cast) + 2 * flat,
-            waits=(after,),
+            traffic_bytes=4 * (flat + cast),
+            waits=("compute",),
         )

@@ -1,13 +1,13 @@
 """One training step as an ordered list of events: what memory and timing both read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size
-from zeroplan.workload.liveness import Change, Step
+from zeroplan.workload.liveness import Category, Change, Step
 
 __all__ = [
     "Collective",
@@ -15,6 +15,7 @@ __all__ = [
     "Event",
     "Item",
     "Phase",
+    "Pool",
     "Recorder",
     "Repeat",
     "Script",
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 Phase = Literal["forward", "backward", "optimizer"]
+Pool = Literal["compute", "all-gather", "reduce-scatter"]
+"""The stream whose memory pool a block comes from."""
 Stream = Literal["compute", "all-gather", "reduce-scatter", "all-reduce"]
 CollectiveName = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
 
@@ -99,6 +102,8 @@ class Script:
 
     resident: tuple[Change, ...]
     items: tuple[Item, ...]
+    pools: Mapping[Category, Pool] = field(default_factory=dict)
+    """Categories that are allocated on another stream than the compute stream."""
 
     def calls(self) -> Iterator[tuple[Event, int]]:
         """Yield every event with the number of times it happens."""

@@ -156,26 +156,33 @@ def _backward(step: _Step) -> None:
         loss, rest = plan.backward_parts(index)
         if loss.steps:
             step.recorder.compute("loss backward", plan.owner(index), loss)
+        if unit.reentrant:
+            again, rest, held = _reentrant_parts(rest)
+            _recompute(step, unit, index, again)
         if index == unit.units[-1]:
-            rest = _recompute(step, unit, index, rest)
             _pre_backward(step, unit)
         step.recorder.compute("backward", plan.owner(index), rest)
         if not unit.is_root:
             _post_backward(step, unit)
+        if unit.reentrant:
+            step.recorder.compute("release", plan.owner(index), held)
     _post_backward(step, step.root)
     step.reduce.finish()
 
 
-def _recompute(step: _Step, unit: FlatUnit, index: int, rest: Segment) -> Segment:
-    """Run a reentrant checkpoint's forward, hooks and all, and return what is left to run."""
-    if not unit.reentrant:
-        return rest
-    cut = next(i for i, s in enumerate(rest.steps) if s.direction == "backward")
+def _reentrant_parts(part: Segment) -> tuple[Segment, Segment, Segment]:
+    """Cut the recomputation off a backward, and what its checkpoint holds until all hooks ran."""
+    cut = next(i for i, step in enumerate(part.steps) if step.direction == "backward")
+    again, rest, held = part.steps[:cut], part.steps[cut:-1], part.steps[-1:]
+    return segment(again), segment(rest), segment(held)
+
+
+def _recompute(step: _Step, unit: FlatUnit, index: int, again: Segment) -> None:
+    """Run a reentrant checkpoint's forward with its hooks, which gather and reshard once more."""
     step.unshard.run(unit)
     step.unshard.wait(unit)
-    step.recorder.compute("recompute", step.plan.owner(index), segment(rest.steps[:cut]))
+    step.recorder.compute("recompute", step.plan.owner(index), again)
     _post_forward(step, unit)
-    return segment(rest.steps[cut:])
 
 
 def _pre_backward(step: _Step, unit: FlatUnit) -> None:

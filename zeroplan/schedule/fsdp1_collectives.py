@@ -4,13 +4,15 @@ Source: `_unshard`, `_post_backward_hook`, `_reduce_grad` and `_reduce_grad_no_s
 torch/distributed/fsdp/_runtime_utils.py, `FlatParamHandle` in _flat_param.py beside it, torch 2.13.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp1_units import FlatUnit
 from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.groups import Group
 from zeroplan.units import Size, round_up
-from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.liveness import Change
 
 __all__ = ["Reduce", "Unshard"]
 
@@ -87,41 +89,36 @@ class Reduce:
     recorder: Recorder
 
     def flatten(self, unit: FlatUnit) -> None:
-        """Concatenate the gradients of the original parameters into a flat one.
-
-        The backward of the split into views does so, and frees them after. An unreduced gradient
-        of an earlier micro-step takes the new one in, as does NO_SHARD's reduced one, which is as
-        large.
-        """
+        """Concatenate the gradients of the original parameters: the split's backward does so."""
         size = self.plan.dtypes.compute
-        fresh = Change("unsharded_gradients", unit.name, round_up(unit.flat.elements * size))
-        changes = [
-            fresh,
-            *(
-                Change("unsharded_gradients", p.name, -round_up(p.elements * size))
-                for p in unit.flat.parameters
-                if p.trainable
-            ),
+        original = [
+            Change("unsharded_gradients", p.name, -round_up(p.elements * size))
+            for p in unit.flat.parameters
+            if p.trainable
         ]
-        if unit.accumulates or self._adds_whole(unit):
-            changes.append(_freed(fresh))
         self.recorder.emit(
             "flatten gradients",
             unit.name,
-            changes=tuple(changes),
+            changes=(self._flat(unit), *original),
             traffic_bytes=2 * unit.flat.elements * size,
         )
+
+    def accumulate(self, unit: FlatUnit) -> None:
+        """Keep a flat gradient unreduced, added to that of earlier micro-steps (no_sync)."""
+        if unit.accumulates:
+            self.recorder.emit("accumulate", unit.name, changes=(_freed(self._flat(unit)),))
+        unit.accumulates = True
 
     def run(self, unit: FlatUnit) -> None:
         """Reduce a flat gradient, cast it to the parameters' dtype, add it to an earlier one.
 
-        What autograd computed, its copy in the reduce dtype and its padding live until the hook
-        returns (`autograd_computed_grad`, `padded_unsharded_grad`).
+        What autograd computed, what it was added to, its copy in the reduce dtype and its padding
+        live until the hook returns (`autograd_computed_grad`, `padded_unsharded_grad`).
         """
         if unit.flat.ranks > 1:
             self._reduce_scatter(unit)
         else:
-            self._all_reduce_whole(unit)
+            self._reduce_whole(unit)
         unit.has_gradient = True
         unit.accumulates = False
 
@@ -134,10 +131,18 @@ class Reduce:
         """Size of a reduced gradient. [B]"""
         return round_up(unit.flat.shard_elements * self.plan.dtypes.gradient)
 
+    def _flat(self, unit: FlatUnit) -> Change:
+        size = round_up(unit.flat.elements * self.plan.dtypes.compute)
+        return Change("unsharded_gradients", unit.name, size)
+
+    def _spent(self, unit: FlatUnit) -> list[Change]:
+        """List flat gradients that end here: the fresh one, and the one it was added to."""
+        return [self._flat(unit)] * (1 + unit.accumulates)
+
     def _reduce_scatter(self, unit: FlatUnit) -> None:
         held, flat, name = self.plan.dtypes, unit.flat, unit.name
         padded = flat.shard_elements * flat.ranks
-        inputs = [Change("unsharded_gradients", name, round_up(flat.elements * held.compute))]
+        inputs = []
         if held.reduce != held.compute:
             size = round_up(flat.elements * held.reduce)
             inputs.append(Change("reduce_scatter_buffers", name, size))
@@ -148,63 +153,57 @@ class Reduce:
             "reduce-scatter",
             name,
             stream="reduce-scatter",
-            changes=(*inputs[1:], out),
+            changes=(*inputs, out),
             collective=Collective(
                 name="reduce_scatter",
                 group=self.plan.groups.shard,
                 input_bytes=padded * held.reduce,
                 output_bytes=flat.shard_elements * held.reduce,
             ),
-            traffic_bytes=flat.elements * (held.compute + held.reduce) * (len(inputs) - 1),
+            traffic_bytes=flat.elements * (held.compute + held.reduce) * len(inputs),
             waits=("compute",),
         )
-        self._across_copies(unit)
-        made = [out]
-        if held.reduce != held.gradient:
-            made.append(Change("gradients", name, self.gradient_bytes(unit)))
-        gone = made if unit.has_gradient else made[:-1]
-        changes = (*made[1:], *map(_freed, gone), *map(_freed, inputs))
-        self.recorder.emit("assign gradient", name, changes=changes)
-
-    def _across_copies(self, unit: FlatUnit) -> None:
-        """All-reduce the reduced shard across the copies of the model (HYBRID_SHARD)."""
         replicate = self.plan.groups.replicate
         if replicate.ranks > 1:
-            self._all_reduce(unit, unit.flat.shard_elements, ())
+            self._all_reduce(unit, replicate, flat.shard_elements)
+        gradient = Change("gradients", name, self.gradient_bytes(unit))
+        made = [gradient] if held.reduce != held.gradient else []
+        gone = [*inputs, *self._spent(unit)]
+        gone += [out] if made else []
+        gone += [gradient] if unit.has_gradient else []
+        self.recorder.emit("assign gradient", name, changes=(*made, *map(_freed, gone)))
 
-    def _all_reduce_whole(self, unit: FlatUnit) -> None:
-        """All-reduce a gradient that is not sharded (NO_SHARD), one already reduced included."""
+    def _reduce_whole(self, unit: FlatUnit) -> None:
+        """All-reduce a gradient that is not sharded (NO_SHARD).
+
+        Autograd has added the fresh one to one that was reduced before, which is reduced again.
+        """
         held, name = self.plan.dtypes, unit.name
-        itemsizes = [held.gradient if self._adds_whole(unit) else held.compute]
-        for itemsize in (held.reduce, held.gradient):
-            if itemsize != itemsizes[-1]:
-                itemsizes.append(itemsize)
-        category: Category = "gradients" if unit.has_gradient else "unsharded_gradients"
-        sizes = [round_up(unit.flat.elements * itemsize) for itemsize in itemsizes]
-        first = Change(category, name, sizes[0])
-        made = [Change("gradients", name, size) for size in sizes[1:]]
-        self._all_reduce(unit, unit.flat.elements, tuple(made))
-        changes = [_freed(change) for change in [first, *made][:-1]]
-        if not made and not unit.has_gradient:
-            changes = [_freed(first), Change("gradients", name, sizes[0])]
+        before = held.gradient if unit.has_gradient else held.compute
+        wire = Change("reduce_scatter_buffers", name, round_up(unit.flat.elements * held.reduce))
+        sent = [] if held.reduce in (before, held.gradient) else [wire]
+        self._all_reduce(unit, self.plan.groups.world, unit.flat.elements, sent)
+        gradient = Change("gradients", name, self.gradient_bytes(unit))
+        gone = [_freed(change) for change in (*sent, *self._spent(unit))]
+        if before == held.reduce == held.gradient:
+            changes = gone if unit.has_gradient else [*gone, gradient]
+        else:
+            changes = [gradient, *gone, *([_freed(gradient)] if unit.has_gradient else [])]
         self.recorder.emit("assign gradient", name, changes=tuple(changes))
 
-    def _all_reduce(self, unit: FlatUnit, elements: int, changes: tuple[Change, ...]) -> None:
-        group = self.plan.groups.replicate if unit.flat.ranks > 1 else self.plan.groups.world
+    def _all_reduce(
+        self, unit: FlatUnit, group: Group, elements: int, changes: Iterable[Change] = ()
+    ) -> None:
         size = elements * self.plan.dtypes.reduce
         collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
         self.recorder.emit(
             "all-reduce",
             unit.name,
             stream="all-reduce",
-            changes=changes,
+            changes=tuple(changes),
             collective=collective if group.ranks > 1 else None,
-            waits=("reduce-scatter",) if unit.flat.ranks > 1 else ("compute",),
+            waits=("compute", "reduce-scatter"),
         )
-
-    def _adds_whole(self, unit: FlatUnit) -> bool:
-        """Whether autograd adds the new gradient to a reduced one (NO_SHARD)."""
-        return unit.has_gradient and unit.flat.ranks == 1
 
 
 def _freed(change: Change) -> Change:

@@ -7,8 +7,9 @@ reduce-scatter input outlives the group that made it.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from zeroplan.schedule.events import Recorder, Script
+from zeroplan.schedule.events import Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_collectives import Gather, Reduce, post_backward
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.optimizer import (
@@ -20,9 +21,16 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard_elements
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.liveness import Category, Change
 
 __all__ = ["fsdp2_script"]
+
+
+POOLS: Final[dict[Category, Pool]] = {
+    "all_gather_buffers": "all-gather",
+    "gradients": "reduce-scatter",
+}
+"""Flat buffers are allocated on the copy-in stream, sharded gradients on the reduce-scatter's."""
 
 
 @dataclass(slots=True)
@@ -57,7 +65,7 @@ def fsdp2_script(plan: Plan) -> Script:
         clip_by_norm_vector(recorder, tensors, plan.groups.shard)
     torch_optimizer_step(recorder, sizes, plan.dtypes)
     step.reduce.zero_grad(groups)
-    return Script(resident=_resident(step, sizes), items=tuple(recorder.items))
+    return Script(resident=_resident(step, sizes), items=tuple(recorder.items), pools=POOLS)
 
 
 def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:

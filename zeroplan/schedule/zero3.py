@@ -1,34 +1,37 @@
 """ZeRO-3: parameters are gathered by the module, gradients reduce-scattered by the bucket.
 
-Source: deepspeed/runtime/zero/stage3.py, partition_parameters.py, parameter_offload.py and
-deepspeed/runtime/comm/coalesced_collectives.py (0.19.8).
+Source: deepspeed/runtime/zero/stage3.py, parameter_offload.py (0.19.8).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
 
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     FP64,
     accumulation_itemsize,
     collective,
+    flat_parameters,
+    numbered,
     transient,
-    wire_itemsize,
 )
-from zeroplan.schedule.events import CollectiveName, Recorder, Script, Stream
+from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.zero3_coordinator import Action, Hook, Structure, coordinate
-from zeroplan.schedule.zero3_modules import TIED, Item, Run, unit_backward, unit_forward
-from zeroplan.sharding.layout import unique
+from zeroplan.schedule.zero3_coordinator import Action, Actions, Hook, Structure, coordinate
+from zeroplan.schedule.zero3_gradients import Gradients
+from zeroplan.schedule.zero3_modules import TIED, UnitItem, unit_backward, unit_forward
+from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.units import round_up
 from zeroplan.workload.liveness import Change
 
 __all__ = ["zero3_script"]
 
-ROOT = Hook(-1, fetch=True, parameters=())
-"""The whole model, whose hooks come first in forward and in backward."""
-MODULES_PER_UNIT = 10_000
+ROOT: Final = Hook(-1, fetch=True, parameters=())
+"""The whole model, whose hook comes first in forward and in backward."""
+MODULES_PER_UNIT: Final = 100_000
 """More than a unit has."""
 
 
@@ -38,224 +41,68 @@ class _Step:
 
     plan: Plan
     recorder: Recorder
-    elements: tuple[int, ...]
-    bases: tuple[int, ...]
-    """Place of each unit's first parameter."""
-    known: dict[tuple[int, str, bool], list[Item]] = field(default_factory=dict)
+    parameters: Parameters
+    gradients: Gradients
+    known: dict[tuple[int, str, bool], list[UnitItem]] = field(default_factory=dict)
     """Hooks and runs by unit, checkpointing and direction: equal blocks share them."""
-    gathered: dict[int, int] = field(default_factory=dict)
-    """Parameters that are there. [B]"""
-    gather_event: int | None = None
-    """The newest all-gather that the compute stream has to wait for."""
-    members: list[int] = field(default_factory=list)
-    """Places of what the gradient bucket holds."""
-    standing: dict[int, int] = field(default_factory=dict)
-    """Gradients that did not fit into the bucket. [B]"""
-    reductions: list[int] = field(default_factory=list)
-    computed: int = 0
-    """The newest event of the compute stream."""
 
-    def stream(self, name: Stream) -> Stream:
-        """Return a stream, or the compute stream where nothing overlaps (`overlap_comm`)."""
-        return "compute" if self.plan.choice.deepspeed.overlap_comm is False else name
-
-    def shard(self, place: int) -> int:
-        """Elements of one rank's part of a parameter."""
-        return int(-(-self.elements[place] // self.plan.groups.shard.ranks))
-
-    def order(self, *, forward: bool) -> list[int]:
-        """Units in the order in which they run."""
-        units = range(len(self.plan.units))
-        return list(units if forward else reversed(units))
-
-    def items(self, index: int, *, forward: bool) -> list[Item]:
+    def items(self, index: int, *, forward: bool) -> list[UnitItem]:
         """Return a unit's hooks and the runs of operations between them."""
         key = (id(self.plan.units[index]), self.plan.checkpointing(index), forward)
         if key not in self.known:
             self.known[key] = (unit_forward if forward else unit_backward)(self.plan, index)
         return self.known[key]
 
-    def place(self, index: int, hook: Hook) -> Hook:
-        """Make a unit's hook one of the model's."""
-        base = self.bases[index]
-        places = tuple(self.tied if p == TIED else base + p for p in hook.parameters)
-        return Hook(index * MODULES_PER_UNIT + hook.module, hook.fetch, places)
-
-    @property
-    def tied(self) -> int:
-        """Place of the token embedding, whose storage a tied head shares."""
-        return next(i for i, p in enumerate(self.plan.parameters) if p.role == "embedding")
-
-    @property
     def sub_groups(self) -> list[list[int]]:
-        """Parameters that are updated at once: a group closes when it reaches its size."""
+        """Deal parameters to what is updated at once; a group closes when it has its size.
+
+        Source: `_create_fp16_sub_groups`.
+        """
         groups: list[list[int]] = [[]]
-        limit = self.plan.choice.deepspeed.sub_group_size
-        for place in range(len(self.elements)):
-            groups[-1].append(place)
-            if sum(self.shard(p) for p in groups[-1]) >= limit:
+        size, limit = 0, self.plan.choice.deepspeed.sub_group_size
+        for place in range(len(self.parameters.elements)):
+            groups[-1].append(self.parameters.shard(place))
+            size += groups[-1][-1]
+            if size >= limit:
                 groups.append([])
+                size = 0
         return groups if groups[-1] else groups[:-1]
-
-    def compute(self, owner: str, run: Run) -> None:
-        """Run operations once the parameters are there."""
-        waits = () if self.gather_event is None else (self.gather_event,)
-        self.gather_event = None
-        self.computed = self.recorder.compute(self.recorder.phase, owner, run.part, waits)
-
-    def act(self, owner: str, actions: tuple[Action, ...]) -> None:
-        """Do what the coordinator decided at a hook."""
-        fetched = False
-        for action in actions:
-            if action.kind == "gather":
-                self._gather(owner, action.parameters)
-            elif action.kind == "wait":
-                self._copy_out(owner, action.parameters)
-            elif action.kind == "drop":
-                self._drop(owner, action.parameters)
-            else:
-                self._release(owner, action.parameters)
-
-    def _whole(self, place: int) -> int:
-        return self.shard(place) * int(self.plan.groups.shard.ranks) * self.plan.dtypes.parameter
-
-    def _flat(self, places: tuple[int, ...]) -> int:
-        return int(round_up(sum(self._whole(p) for p in places)))
-
-    def gather_persistent(self, places: Iterable[int]) -> None:
-        for place in places:
-            self.gathered[place] = int(round_up(self._whole(place)))
-
-    def _gather(self, owner: str, places: tuple[int, ...]) -> None:
-        """Gather into one flat buffer, which is the parameter itself if there is but one."""
-        group, flat = self.plan.groups.shard, self._flat(places)
-        if len(places) == 1:
-            self.gathered[places[0]] = flat
-            change = Change("unsharded_parameters", owner, flat)
-        else:
-            change = Change("all_gather_buffers", owner, flat)
-        size = sum(self._whole(p) for p in places)
-        self.gather_event = self.recorder.emit(
-            "all-gather",
-            owner,
-            stream=self.stream("all-gather"),
-            changes=(change,),
-            collective=collective("all_gather", group, size // group.ranks, size),
-        )
-
-    def _copy_out(self, owner: str, places: tuple[int, ...]) -> None:
-        if len(places) == 1:
-            return
-        for place in places:
-            size = self.elements[place] * self.plan.dtypes.parameter
-            self.gathered[place] = int(round_up(size))
-        changes = [Change("unsharded_parameters", owner, self.gathered[p]) for p in places]
-        self.recorder.emit(
-            "copy out",
-            owner,
-            stream=self.stream("all-gather"),
-            changes=tuple(changes),
-            traffic_bytes=2 * sum(c.bytes for c in changes),
-        )
-
-    def _drop(self, owner: str, places: tuple[int, ...]) -> None:
-        if len(places) > 1:
-            gone = Change("all_gather_buffers", owner, -self._flat(places))
-            self.recorder.emit("drop gathered", owner, changes=(gone,))
-
-    def _release(self, owner: str, places: Iterable[int]) -> None:
-        gone = sum(self.gathered.pop(p) for p in places)
-        self.recorder.emit(
-            "release", owner, changes=(Change("unsharded_parameters", owner, -gone),)
-        )
-
-    def arrive(self, place: int) -> None:
-        """Copy a fresh gradient into the bucket; one that is larger waits where it is."""
-        elements, settings = self.elements[place], self.plan.choice.deepspeed
-        filled = sum(self.elements[p] for p in self.members)
-        if self.members and filled + elements > settings.reduce_bucket_size:
-            self.reduce()
-            filled = 0
-        self.members.append(place)
-        size = int(round_up(elements * self.plan.dtypes.compute))
-        if settings.contiguous_gradients and filled + elements <= settings.reduce_bucket_size:
-            self.recorder.emit(
-                "copy to bucket",
-                "gradients",
-                stream=self.stream("reduce-scatter"),
-                changes=(Change("unsharded_gradients", "gradient", -size),),
-                traffic_bytes=2 * size,
-                waits=(self.computed,),
-            )
-        else:
-            self.standing[place] = size
-
-    def reduce(self) -> None:
-        """Reduce the bucket and add this rank's parts to the gradient shards."""
-        if not self.members:
-            return
-        group, settings = self.plan.groups.shard, self.plan.choice.deepspeed
-        wire, kept = wire_itemsize(self.plan), accumulation_itemsize(self.plan)
-        elements = sum(self.elements[p] for p in self.members)
-        parts = sum(self.shard(p) for p in self.members)
-        fits = elements <= settings.reduce_bucket_size
-        changes: tuple[Change, ...] = ()
-        if settings.contiguous_gradients and fits and not settings.reduce_scatter:
-            name: CollectiveName = "all_reduce"
-            sent = received = elements * wire
-            cast = round_up(elements * kept) if kept != wire else 0
-            changes = transient("reduce_scatter_buffers", "bucket", cast)
-        else:
-            name, sent, received = "reduce_scatter", parts * group.ranks * wire, parts * wire
-            alone = len(self.members) == 1 and not elements % group.ranks
-            flat = 0 if alone else round_up(sent)
-            casts = [round_up(self.shard(p) * kept) for p in self.members] if kept != wire else []
-            changes = transient("reduce_scatter_buffers", "bucket", flat, *casts)
-        gone = tuple(Change("unsharded_gradients", "gradient", -s) for s in self.standing.values())
-        self.standing.clear()
-        self.members = []
-        self.reductions.append(
-            self.recorder.emit(
-                name.replace("_", "-"),
-                "bucket",
-                stream=self.stream("reduce-scatter"),
-                changes=changes + gone,
-                collective=collective(name, group, sent, received),
-                waits=(self.computed,),
-            )
-        )
 
 
 def zero3_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-3 down."""
-    bases, count = [], 0
-    for unit in plan.units:
-        bases.append(count)
-        count += len(unique(unit.parameters))
-    step = _Step(plan, Recorder(), tuple(p.elements for p in plan.parameters), tuple(bases))
+    elements = tuple(p.elements for p in flat_parameters(plan))
+    recorder = Recorder()
+    parameters = Parameters(plan, recorder, elements)
+    step = _Step(plan, recorder, parameters, Gradients(plan, recorder, elements))
     structure = _structure(step)
-    step.gather_persistent(structure.persistent)
+    _gather_persistent(step, structure)
+    recorder.items = []
     resident = _resident(step)
-    for actions in coordinate(structure):
-        _micro_step(step, iter(actions))
-    _update(step, structure.persistent)
-    return Script(resident=resident, events=tuple(step.recorder.events))
+    for _, equal in groupby(coordinate(structure), key=id):
+        passes = list(equal)
+        with recorder.repeat(len(passes)):
+            _micro_step(step, passes[0])
+    _update(step)
+    _gather_persistent(step, structure)
+    return Script(resident=resident, items=tuple(recorder.items))
 
 
 def _structure(step: _Step) -> Structure:
     """List the hooks of a micro-step: the root's, then each unit's, forward and backward."""
     plan, settings = step.plan, step.plan.choice.deepspeed
+    tied = next((i for i, p in enumerate(flat_parameters(plan)) if p.role == "embedding"), 0)
     hooks = []
     for forward in (True, False):
         hooks.append(ROOT)
-        for index in step.order(forward=forward):
-            hooks += [
-                step.place(index, i)
-                for i in step.items(index, forward=forward)
-                if isinstance(i, Hook)
-            ]
+        for index, start in numbered(plan, forward=forward):
+            for item in step.items(index, forward=forward):
+                if isinstance(item, Hook):
+                    places = tuple(tied if p == TIED else start + p for p in item.parameters)
+                    module = index * MODULES_PER_UNIT + item.module
+                    hooks.append(Hook(module, item.fetch, places))
     return Structure(
-        elements=step.elements,
+        elements=step.parameters.elements,
         hooks=tuple(hooks),
         micro_steps=plan.micro_steps,
         prefetch_bucket=settings.stage3_prefetch_bucket_size,
@@ -267,76 +114,93 @@ def _structure(step: _Step) -> Structure:
 
 def _resident(step: _Step) -> tuple[Change, ...]:
     plan, held = step.plan, step.plan.dtypes
-    shards = [step.shard(place) for place in range(len(step.elements))]
-    groups = [sum(shards[place] for place in group) for group in step.sub_groups]
-    persistent = sum(step.gathered.values())
-    bucket = plan.choice.deepspeed.reduce_bucket_size * wire_itemsize(plan)
-    if not plan.choice.deepspeed.contiguous_gradients:
-        bucket = 0
+    groups = [sum(shards) for shards in step.sub_groups()]
+    persistent = sum(step.parameters.whole.values())
+    accumulated = round_up(sum(groups) * accumulation_itemsize(plan))
     return (
-        Change("parameters", "parameter shards", round_up(sum(shards) * held.parameter)),
+        Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter)),
         Change("unsharded_parameters", "persistent parameters", persistent),
-        Change("gradients", "gradient shards", round_up(sum(shards) * accumulation_itemsize(plan))),
-        Change("reduce_scatter_buffers", "bucket", round_up(bucket)),
-        *state_changes(groups, held),
+        Change("gradients", "gradient shards", accumulated),
+        Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
+        *state_changes([(size, 1) for size in groups], held),
         *inputs_and_buffers(plan),
     )
 
 
-def _micro_step(step: _Step, actions: Iterator[tuple[Action, ...]]) -> None:
-    plan, recorder = step.plan, step.recorder
+def _micro_step(step: _Step, actions: Actions) -> None:
+    left = iter(actions)
     for forward in (True, False):
-        recorder.phase = "forward" if forward else "backward"
-        root = True
-        for index in step.order(forward=forward):
-            owner = plan.owner(index)
-            for item in step.items(index, forward=forward):
-                if isinstance(item, Hook):
-                    if root:
-                        step.act("root", next(actions))
-                        root = False
-                    step.act(owner, next(actions))
-                    continue
-                step.compute(owner, item)
-                for place in item.gradients:
-                    step.arrive(step.bases[index] + place)
-    step.reduce()
-    recorder.emit("end of backward", "gradients", waits=step.reductions)
-    step.reductions = []
-    step.act("root", next(actions))
+        step.recorder.phase = "forward" if forward else "backward"
+        _direction(step, left, forward=forward)
+    step.gradients.reduce()
+    step.recorder.emit("end of backward", "gradients", waits=(step.gradients.stream,))
+    step.parameters.act("root", next(left))
 
 
-def _update(step: _Step, persistent: frozenset[int]) -> None:
-    """Release all parameters, take the norm, update by the sub-group, gather what persists."""
+def _direction(step: _Step, left: Iterator[tuple[Action, ...]], *, forward: bool) -> None:
+    """Run forward or backward; the root's hook comes with the first one of a unit."""
+    plan, recorder, root = step.plan, step.recorder, True
+    for index, start in numbered(plan, forward=forward):
+        recorder.block, owner = plan.block_numbers[index], plan.owner(index)
+        for item in step.items(index, forward=forward):
+            if isinstance(item, Hook):
+                if root:
+                    step.parameters.act("root", next(left))
+                root = False
+                step.parameters.act(owner, next(left))
+                continue
+            recorder.compute(recorder.phase, owner, item.part)
+            for place in item.gradients:
+                step.gradients.arrive(start + place)
+    recorder.block = None
+
+
+def _update(step: _Step) -> None:
+    """Release all parameters, take the norm, update sub-group by sub-group."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    group, accumulated = plan.groups.shard, accumulation_itemsize(plan)
+    ranks, accumulated = plan.groups.shard, accumulation_itemsize(plan)
     recorder.phase = "optimizer"
-    step._release("parameters", list(step.gathered))
+    step.parameters.release("parameters", list(step.parameters.whole))
     if plan.training.compute_dtype == "fp16":
-        recorder.emit(
-            "check overflow", "optimizer", collective=collective("all_reduce", group, 1, 1)
-        )
-    for places in step.sub_groups:
-        norm = max(step.shard(p) for p in places) * FP64
+        _check_overflow(step)
+    groups = step.sub_groups()
+    for shards in groups:
         recorder.emit(
             "gradient norm",
             "optimizer",
-            changes=transient("temporaries", "fp64 gradient", round_up(norm)),
-            collective=collective("all_reduce", group, FP64, FP64),
+            changes=transient("temporaries", "fp64 gradient", round_up(max(shards) * FP64)),
+            collective=collective("all_reduce", ranks, FP64, FP64),
         )
-    for places in step.sub_groups:
-        size = sum(step.shard(p) for p in places)
-        flat = round_up(size * accumulated) if len(places) > 1 and accumulated != FP32 else 0
-        wide = round_up(size * FP32) if len(places) > 1 or accumulated != FP32 else 0
-        cast = (
-            Change("gradients", "flat part", flat),
-            Change("gradients", "fp32 part", wide),
-            Change("gradients", "flat part", -flat),
-        )
-        recorder.emit("fp32 gradients", "optimizer", changes=cast, traffic_bytes=10 * size)
-        torch_optimizer_step(recorder, [size], held)
+    for shards in groups:
+        size = sum(shards)
+        alone, wide = len(shards) == 1, accumulated == FP32
+        flat = 0 if alone or wide else round_up(size * accumulated)
+        fp32 = 0 if alone and wide else round_up(size * FP32)
+        cast = transient("gradients", "flat part", flat)
         recorder.emit(
-            "drop gradients", "optimizer", changes=(Change("gradients", "fp32 part", -wide),)
+            "fp32 part",
+            "optimizer",
+            changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
+            traffic_bytes=10 * size,
         )
-    for place in sorted(persistent):
-        step._gather("persistent parameters", (place,))
+        torch_optimizer_step(recorder, [(size, 1)], held)
+        gone = Change("gradients", "fp32 part", -fp32)
+        recorder.emit("drop fp32 part", "optimizer", changes=(gone,))
+
+
+def _check_overflow(step: _Step) -> None:
+    """Look for infinities in all gradient shards at once: their magnitudes, then a flag each."""
+    shards = sum(sum(group) for group in step.sub_groups())
+    magnitudes = round_up(shards * accumulation_itemsize(step.plan))
+    step.recorder.emit(
+        "check overflow",
+        "optimizer",
+        changes=transient("temporaries", "overflow", magnitudes, round_up(shards)),
+        collective=collective("all_reduce", step.plan.groups.shard, 1, 1),
+    )
+
+
+def _gather_persistent(step: _Step, structure: Structure) -> None:
+    """Gather the parameters that are never released, each by itself (`_post_step`)."""
+    for place in sorted(structure.persistent):
+        step.parameters.gather("persistent parameters", (place,))

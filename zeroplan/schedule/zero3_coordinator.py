@@ -10,11 +10,11 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-__all__ = ["Action", "Hook", "Structure", "coordinate"]
+__all__ = ["Action", "Actions", "Hook", "Structure", "coordinate"]
 
-WARM_UP_STEPS = 3
+WARM_UP_STEPS: Final = 3
 """The first micro-step records the trace, the next one fixes what is released; then it repeats."""
 
 
@@ -30,9 +30,9 @@ class Hook(NamedTuple):
 class Action(NamedTuple):
     """What the coordinator does to parameters, known by their places."""
 
-    kind: Literal["gather", "wait", "drop", "release"]
-    """gather: issue an all-gather; wait: for it, and copy its parameters out; drop: its flat buffer
-    goes; release: the parameters go."""
+    kind: Literal["gather", "take", "use", "drop", "release"]
+    """gather: issue an all-gather; take: copy its parameters out; drop: its flat buffer goes;
+    use: the compute stream waits for all gathers so far; release: the parameters go."""
     parameters: tuple[int, ...]
 
 
@@ -149,7 +149,8 @@ class _Coordinator:
         for parameter in hook.parameters:
             self.active[parameter].add(hook.module)
             if parameter in self.in_flight:
-                self._wait(parameter)
+                self._take(parameter)
+        self.actions.append(Action("use", hook.parameters))
         if self.complete:
             self._pop_own(hook)
             self._prefetch()
@@ -166,12 +167,12 @@ class _Coordinator:
         self.n_available += sum(self.structure.elements[p] for p in group)
         self.actions.append(Action("gather", group))
 
-    def _wait(self, parameter: int) -> None:
+    def _take(self, parameter: int) -> None:
         """Wait for an all-gather; its flat buffer goes when all of its parameters were taken."""
         group = self.in_flight.pop(parameter)
         if parameter not in self.available:
             self.available |= set(group)
-            self.actions.append(Action("wait", group))
+            self.actions.append(Action("take", group))
         if not any(self.in_flight.get(p) is group for p in group):
             self.actions.append(Action("drop", group))
 
@@ -233,8 +234,7 @@ class _Coordinator:
         self._drop([p for p in left if p in self.available and p not in self.structure.persistent])
 
     def _drop(self, parameters: list[int]) -> None:
-        gone = [p for p in parameters if p not in self.in_flight]
-        if gone:
-            self.available -= set(gone)
-            self.n_available -= sum(self.structure.elements[p] for p in gone)
-            self.actions.append(Action("release", tuple(gone)))
+        if parameters:
+            self.available -= set(parameters)
+            self.n_available -= sum(self.structure.elements[p] for p in parameters)
+            self.actions.append(Action("release", tuple(parameters)))

@@ -7,6 +7,7 @@ deepspeed/runtime/zero/parameter_offload.py (0.19.8).
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from zeroplan.schedule.events import Segment, segment
 from zeroplan.schedule.plan import Plan
@@ -16,7 +17,7 @@ from zeroplan.workload.liveness import Step, backward, forward, recompute
 from zeroplan.workload.model import Unit
 from zeroplan.workload.tape import Operation, Parameter
 
-__all__ = ["Item", "Run", "unit_backward", "unit_forward"]
+__all__ = ["TIED", "Run", "UnitItem", "unit_backward", "unit_forward"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,20 +28,20 @@ class Run:
     gradients: tuple[int, ...] = ()
 
 
-Item = Hook | Run
-TIED = -1
+UnitItem = Hook | Run
+TIED: Final = -1
 """Place of a parameter whose storage is another unit's."""
-UNIT = ""
+UNIT: Final = ""
 """Path of the unit's own module."""
 
 
-def unit_forward(plan: Plan, index: int) -> list[Item]:
+def unit_forward(plan: Plan, index: int) -> list[UnitItem]:
     """Cut a unit's forward at its hooks."""
     unit = plan.units[index]
     return list(_Walk(unit).forward(forward(unit, plan.checkpointing(index))))
 
 
-def unit_backward(plan: Plan, index: int) -> list[Item]:
+def unit_backward(plan: Plan, index: int) -> list[UnitItem]:
     """Cut a unit's backward at its hooks, recomputation included.
 
     The reentrant checkpoint recomputes before anything; the other one when the first operation
@@ -109,7 +110,7 @@ class _Walk:
         while self.open != keep[: len(self.open)]:
             yield self._hook(self.open.pop(), fetch=False)
 
-    def forward(self, steps: list[Step]) -> Iterator[Item]:
+    def forward(self, steps: list[Step]) -> Iterator[UnitItem]:
         """Cut a forward run: each leaf ends with its operation."""
         run: list[Step] = []
         for index, step in enumerate(steps):
@@ -130,7 +131,9 @@ class _Walk:
             return
         yield from self._leave()
 
-    def backward(self, steps: list[Step], recomputed: list[Item] | None = None) -> Iterator[Item]:
+    def backward(
+        self, steps: list[Step], recomputed: list[UnitItem] | None = None
+    ) -> Iterator[UnitItem]:
         """Cut a backward run; recomputation comes before the first operation that saved."""
         run: list[Step] = []
         waiting = recomputed

@@ -130,17 +130,16 @@ def backward(
 ) -> list[Step]:
     """Run a unit's backward: the output's gradient is live before it, the input's after it.
 
-    A checkpoint holds the unit's input until the end, the reentrant one the recomputed output too;
-    otherwise the input goes with its last reader.
+    A checkpoint holds the unit's input until the end, the reentrant one the recomputed output and
+    the output's gradient too; otherwise the input goes with its last reader.
     """
     if checkpointing == "none" or unit.input is None:
         engine = _Engine(unit)
         return [engine.run(operation) for operation in reversed(unit.operations)]
-    engine = _Engine(unit, held=unit.input.storage)
+    engine = _Engine(unit, held=unit.input.storage, reentrant=reentrant)
     steps = [engine.run(operation) for operation in reversed(unit.operations)]
     kept = [unit.input, *_unread(unit)] if checkpointing == "selective" else [unit.input]
-    kept += [unit.output] if reentrant else []
-    return [*steps, _release([_freed(t, kept=True) for t in kept])]
+    return [*steps, engine.finish(kept)]
 
 
 def _unread(unit: Unit) -> list[Tensor]:
@@ -237,13 +236,16 @@ class _Engine:
     unit: Unit
     held: Tensor | None = None
     """The unit's input where a checkpoint holds it to the end."""
+    reentrant: bool = False
+    """Whether that checkpoint's own backward holds the unit's output and its gradient as well."""
+    incoming: _Buffer = field(init=False)
     waiting: dict[Tensor, _Buffer] = field(default_factory=dict)
     savers: Counter[Tensor] = field(default_factory=Counter)
     changes: list[Change] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         out = self.unit.output
-        self.waiting[out] = _Buffer(out, references=1)
+        self.waiting[out] = self.incoming = _Buffer(out, references=1 + self.reentrant)
         for operation in self.unit.operations:
             self.savers.update({t.storage for t in operation.saved})
 
@@ -269,6 +271,14 @@ class _Engine:
             self._accumulate(tensor, buffer)
         complete = tuple(p for p in trained if p.tied_to is None)
         return Step(operation, "backward", tuple(self.changes), complete)
+
+    def finish(self, kept: list[Tensor]) -> Step:
+        """Release what a checkpoint held to the end."""
+        held = [*kept, self.unit.output] if self.reentrant else kept
+        self.changes = [_freed(t, kept=True) for t in held]
+        if self.reentrant:
+            self._drop(self.incoming)
+        return _release(self.changes)
 
     def _gradients(self, operation: Operation, incoming: list[_Buffer]) -> dict[Tensor, _Buffer]:
         targets = dict.fromkeys(t for t in operation.inputs if t.differentiable)

@@ -1,0 +1,1 @@
+"""Predictions against a table of measured runs."""

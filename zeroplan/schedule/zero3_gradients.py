@@ -1,0 +1,115 @@
+"""ZeRO-3's gradients: copied into a bucket as they arrive, reduce-scattered by the bucket.
+
+Source: `reduce_independent_p_g_buckets_and_remove_grads`, `__avg_scatter_grads` and their kin in
+deepspeed/runtime/zero/stage3.py, `reduce_scatter_coalesced` in
+deepspeed/runtime/comm/coalesced_collectives.py (0.19.8).
+"""
+
+from dataclasses import dataclass, field
+
+from zeroplan.schedule.deepspeed_common import (
+    accumulation_itemsize,
+    collective,
+    transient,
+    wire_itemsize,
+)
+from zeroplan.schedule.events import CollectiveName, Recorder, Stream
+from zeroplan.schedule.plan import Plan
+from zeroplan.units import ceil_div, round_up
+from zeroplan.workload.liveness import Change
+
+__all__ = ["Gradients"]
+
+
+@dataclass(slots=True)
+class Gradients:
+    """The bucket, which is there throughout, and what it holds."""
+
+    plan: Plan
+    recorder: Recorder
+    elements: tuple[int, ...]
+    """Of each parameter."""
+    members: list[int] = field(default_factory=list)
+    """Places of what the bucket holds."""
+    filled: int = 0
+    """[elements]"""
+    standing_bytes: int = 0
+    """Gradients of the bucket that are in storages of their own. [B]"""
+
+    @property
+    def stream(self) -> Stream:
+        """Where gradients are copied and reduced (`overlap_comm`)."""
+        overlaps = self.plan.choice.deepspeed.overlap_comm
+        return "compute" if overlaps is False else "reduce-scatter"
+
+    @property
+    def bucket_bytes(self) -> int:
+        """The buffer. [B]"""
+        settings = self.plan.choice.deepspeed
+        size = settings.reduce_bucket_size if settings.contiguous_gradients else 0
+        return int(round_up(size * wire_itemsize(self.plan)))
+
+    def arrive(self, place: int) -> None:
+        """Copy a fresh gradient into the bucket, reducing first what is in there if it is full.
+
+        One that is larger than the bucket stays where autograd put it.
+        """
+        elements, settings = self.elements[place], self.plan.choice.deepspeed
+        if self.members and self.filled + elements > settings.reduce_bucket_size:
+            self.reduce()
+        self.members.append(place)
+        self.filled += elements
+        size = int(round_up(elements * self.plan.dtypes.compute))
+        if not settings.contiguous_gradients or elements > settings.reduce_bucket_size:
+            self.standing_bytes += size
+            return
+        self.recorder.emit(
+            "copy to bucket",
+            "gradients",
+            stream=self.stream,
+            changes=(Change("unsharded_gradients", "gradient", -size),),
+            traffic_bytes=2 * size,
+            waits=("compute",),
+        )
+
+    def reduce(self) -> None:
+        """Reduce the bucket and add this rank's parts to the gradient shards."""
+        if not self.members:
+            return
+        settings, group = self.plan.choice.deepspeed, self.plan.groups.shard
+        wire, elements = wire_itemsize(self.plan), self.filled
+        parts = sum(int(ceil_div(self.elements[p], group.ranks)) for p in self.members)
+        whole = not settings.reduce_scatter and elements <= settings.reduce_bucket_size
+        name: CollectiveName = "reduce_scatter"
+        sent, kept = parts * group.ranks * wire, parts * wire
+        if whole and settings.contiguous_gradients:
+            name, sent, kept = "all_reduce", elements * wire, elements * wire
+        copies = self._copies(name, sent)
+        gone = Change("unsharded_gradients", "gradients", -self.standing_bytes)
+        self.recorder.emit(
+            name.replace("_", "-"),
+            "bucket",
+            stream=self.stream,
+            changes=(*copies, gone),
+            collective=collective(name, group, sent, kept),
+            traffic_bytes=2 * sum(change.bytes for change in copies if change.bytes > 0),
+            waits=("compute",),
+        )
+        self.members, self.filled, self.standing_bytes = [], 0, 0
+
+    def _copies(self, name: CollectiveName, sent: int) -> tuple[Change, ...]:
+        """List the copies that a reduction makes.
+
+        A reduce-scatter needs the ranks' parts side by side, which one gradient without padding
+        has already; each of this rank's parts is cast where gradients accumulate in another dtype.
+        """
+        wire, kept = wire_itemsize(self.plan), accumulation_itemsize(self.plan)
+        ranks, sizes = self.plan.groups.shard.ranks, [self.elements[p] for p in self.members]
+        if name == "all_reduce":
+            cast = round_up(sum(sizes) * kept) if kept != wire else 0
+            return transient("reduce_scatter_buffers", "bucket", cast)
+        fits = len(sizes) == 1 and sizes[0] % ranks == 0
+        casts = [round_up(ceil_div(n, ranks) * kept) for n in sizes] if kept != wire else []
+        return transient(
+            "reduce_scatter_buffers", "bucket", 0 if fits else round_up(sent), sum(casts)
+        )

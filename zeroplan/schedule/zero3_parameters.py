@@ -1,0 +1,111 @@
+"""ZeRO-3's parameters: gathered ahead of the modules that need them, dropped behind them.
+
+Source: `all_gather_coalesced`, `AllGatherCoalescedHandle` and `_partition_param` in
+deepspeed/runtime/zero/partition_parameters.py (0.19.8).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from zeroplan.schedule.deepspeed_common import collective
+from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.zero3_coordinator import Action
+from zeroplan.units import ceil_div, round_up
+from zeroplan.workload.liveness import Change
+
+__all__ = ["Parameters"]
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The parameters of the model, each known by its place."""
+
+    plan: Plan
+    recorder: Recorder
+    elements: tuple[int, ...]
+    whole: dict[int, int] = field(default_factory=dict)
+    """Those that are there. [B]"""
+    gathering: bool = False
+    """Whether an all-gather was issued that the compute stream has not waited for."""
+
+    def shard(self, place: int) -> int:
+        """Return one rank's elements of a parameter."""
+        return int(ceil_div(self.elements[place], self.plan.groups.shard.ranks))
+
+    def gathered_bytes(self, places: Iterable[int]) -> int:
+        """Return the bytes of gathered parameters, padding included."""
+        ranks, itemsize = self.plan.groups.shard.ranks, self.plan.dtypes.parameter
+        return int(sum(self.shard(place) for place in places) * ranks * itemsize)
+
+    def act(self, owner: str, actions: tuple[Action, ...]) -> None:
+        """Do what the coordinator decided at a hook."""
+        for action in actions:
+            if action.kind == "gather":
+                self.gather(owner, action.parameters)
+            elif action.kind == "take":
+                self._copy_out(owner, action.parameters)
+            elif action.kind == "use":
+                self._await(owner)
+            elif action.kind == "drop":
+                self._drop(owner, action.parameters)
+            else:
+                self.release(owner, action.parameters)
+
+    def gather(self, owner: str, places: tuple[int, ...]) -> None:
+        """Gather into one flat buffer; if it is for one parameter it becomes the parameter.
+
+        The stream runs ahead of the computation as far as it can: nothing makes it wait, except
+        that without `overlap_comm` it joins the compute stream.
+        """
+        if self.plan.groups.shard.ranks == 1:
+            self.whole |= dict.fromkeys(places, 0)
+            return
+        size = self.gathered_bytes(places)
+        flat = Change("all_gather_buffers", "flat buffer", round_up(size))
+        if len(places) == 1:
+            flat = Change("unsharded_parameters", "parameter", round_up(size))
+            self.whole[places[0]] = flat.bytes
+        group, overlaps = self.plan.groups.shard, self.plan.choice.deepspeed.overlap_comm
+        self.recorder.emit(
+            "all-gather",
+            owner,
+            stream="all-gather",
+            changes=(flat,),
+            collective=collective("all_gather", group, size // group.ranks, size),
+            waits=("compute",) if overlaps is False else (),
+        )
+        self.gathering = True
+
+    def _copy_out(self, owner: str, places: tuple[int, ...]) -> None:
+        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
+            return
+        itemsize = self.plan.dtypes.parameter
+        for place in places:
+            self.whole[place] = int(round_up(self.elements[place] * itemsize))
+        size = sum(self.whole[place] for place in places)
+        self.recorder.emit(
+            "copy out",
+            owner,
+            stream="all-gather",
+            changes=(Change("unsharded_parameters", "parameters", size),),
+            traffic_bytes=2 * size,
+        )
+
+    def _await(self, owner: str) -> None:
+        """Let the compute stream wait for all gathers so far, those made ahead included."""
+        if self.gathering:
+            self.recorder.emit("await parameters", owner, waits=("all-gather",))
+        self.gathering = False
+
+    def _drop(self, owner: str, places: tuple[int, ...]) -> None:
+        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
+            return
+        gone = Change("all_gather_buffers", "flat buffer", -round_up(self.gathered_bytes(places)))
+        self.recorder.emit("drop flat buffer", owner, changes=(gone,))
+
+    def release(self, owner: str, places: Iterable[int]) -> None:
+        """Free whole parameters."""
+        size = sum(self.whole.pop(place) for place in places)
+        gone = Change("unsharded_parameters", "parameters", -size)
+        self.recorder.emit("release", owner, changes=(gone,))

@@ -1,0 +1,1 @@
+"""Running a real training step and laying it beside the prediction."""

@@ -1,0 +1,1 @@
+"""Real steps of PyTorch. These modules import torch, so they are imported when a step is run."""

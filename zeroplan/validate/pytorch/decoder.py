@@ -1,0 +1,153 @@
+"""A decoder built from an architecture's record, so that what is run is what was predicted."""
+
+import torch
+from torch import nn
+
+from zeroplan.errors import MissingPartError
+from zeroplan.spec import architecture
+from zeroplan.validate.pytorch.attention import Attention, rotary_tables
+from zeroplan.validate.pytorch.layers import Linear, Mlp, Norm
+from zeroplan.workload.batch import Batch
+
+__all__ = ["Decoder"]
+
+Tables = tuple[torch.Tensor, ...]
+
+
+class Sublayer(nn.Module):
+    """A residual branch with its norms."""
+
+    def __init__(self, part: architecture.Sublayer, batch: Batch) -> None:
+        super().__init__()
+        eager = batch.norm == "eager"
+        inner = part.component
+        self.norm = Norm(part.norm, eager=eager) if part.norm else None
+        if isinstance(inner, architecture.Attention):
+            self.inner: nn.Module = Attention(inner, batch)
+        elif isinstance(inner, architecture.Mlp):
+            self.inner = Mlp(inner)
+        else:
+            raise MissingPartError(f"zeroplan's own module has no {type(inner).__name__}")
+        self.attends = isinstance(inner, architecture.Attention)
+        self.post_norm = Norm(part.post_norm, eager=eager) if part.post_norm else None
+        self.residual_norm = Norm(part.residual_norm, eager=eager) if part.residual_norm else None
+
+    def branch(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
+        """Return what is added, its norm before it included."""
+        return self.after_norm(x if self.norm is None else self.norm(x), tables)
+
+    def after_norm(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
+        """Return what is added, given the normalised states."""
+        y = self.inner(x, tables) if self.attends else self.inner(x)
+        return y if self.post_norm is None else self.post_norm(y)  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """One transformer layer."""
+
+    def __init__(self, block: architecture.Block, batch: Batch) -> None:
+        super().__init__()
+        if block.extras:
+            raise MissingPartError(f"zeroplan's own module has no {block.extras[0].name}")
+        self.sublayers = nn.ModuleList(Sublayer(part, batch) for part in block.sublayers)
+        self.parallel, self.shared_norm = block.parallel, block.shared_norm
+
+    def forward(self, x: torch.Tensor, *tables: torch.Tensor) -> torch.Tensor:
+        """Run the branches one after the other, or side by side."""
+        if self.parallel:
+            return self._side_by_side(x, tables)
+        for part in self.sublayers:
+            x = x + part.branch(x, tables)
+            if part.residual_norm is not None:
+                x = part.residual_norm(x)
+        return x
+
+    def _side_by_side(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
+        first, *others = self.sublayers
+        if not self.shared_norm:
+            return sum((part.branch(x, tables) for part in self.sublayers), start=x)
+        normed = first.norm(x)
+        return sum((part.after_norm(normed, tables) for part in (first, *others)), start=x)
+
+
+class Embeddings(nn.Module):
+    """Token rows, and position rows where positions are learned."""
+
+    def __init__(self, stack: architecture.Stack, batch: Batch) -> None:
+        super().__init__()
+        self.tables = nn.ModuleDict()
+        for table in stack.embeddings:
+            if table.kind not in ("token", "position") or table.projection is not None:
+                raise MissingPartError(f"zeroplan's own module has no embedding {table.name!r}")
+            self.tables[table.kind] = nn.Embedding(table.rows, table.width)
+        eager = batch.norm == "eager"
+        self.norm = Norm(stack.embedding_norm, eager=eager) if stack.embedding_norm else None
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The token table, which a tied head shares."""
+        table = self.tables["token"].weight
+        return table  # type: ignore[return-value]  # a module's attribute is a tensor or a module
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Look rows up."""
+        x = self.tables["token"](ids)
+        if "position" in self.tables:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]
+            x = x + self.tables["position"](positions)
+        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """Embeddings, blocks, norm and head."""
+
+    def __init__(
+        self, model: architecture.Architecture, batch: Batch, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        stack, head = _parts(model)
+        self.embeddings = Embeddings(stack, batch)
+        self.blocks = nn.ModuleList(Block(block, batch) for block in stack.blocks)
+        eager = batch.norm == "eager"
+        self.norm = Norm(stack.final_norm, eager=eager) if stack.final_norm else nn.Identity()
+        self.head = Linear(head.hidden, head.rows, bias=head.bias)
+        if head.tied:
+            self.head.weight = self.embeddings.weight
+        width = _rotary_width(stack)
+        tables = rotary_tables(batch, width, dtype) if width else ()
+        self.n_tables = len(tables)
+        for index, table in enumerate(tables):
+            self.register_buffer(f"table_{index}", table, persistent=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        tables = [getattr(self, f"table_{index}") for index in range(self.n_tables)]
+        x = self.embeddings(ids)
+        for block in self.blocks:
+            x = block(x, *tables)
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+def _parts(model: architecture.Architecture) -> tuple[architecture.Stack, architecture.Head]:
+    head = model.head
+    if len(model.stacks) > 1:
+        raise MissingPartError("zeroplan's own module has one tower only")
+    if head is None or head.transform is not None or head.pooled or head.extras:
+        raise MissingPartError("zeroplan's own module has a plain vocabulary head only")
+    (stack,) = model.stacks
+    if stack.stem or stack.tail or stack.extras:
+        raise MissingPartError("zeroplan's own module reads tokens only")
+    return stack, head
+
+
+def _rotary_width(stack: architecture.Stack) -> int:
+    return max(
+        (
+            part.component.rotary_dim or part.component.head_dim
+            for block in stack.blocks
+            for part in block.sublayers
+            if isinstance(part.component, architecture.Attention)
+            and part.component.position == "rope"
+        ),
+        default=0,
+    )

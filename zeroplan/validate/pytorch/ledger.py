@@ -1,0 +1,129 @@
+"""A ledger of live tensor storages, kept while PyTorch runs.
+
+A storage is entered when an operation first returns it and struck out when its last reference
+goes, which is when the CUDA caching allocator lowers `allocated_bytes`
+(c10/cuda/CUDACachingAllocator.cpp, free). Sizes are rounded up like the allocator's.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from zeroplan.units import round_up
+from zeroplan.validate.record import Phase
+
+__all__ = ["Ledger", "storage_of"]
+
+HOST = torch.ops.aten.lift_fresh.default
+"""How `torch.tensor(1.0)` arrives: such numbers live on the host when the model is on a GPU."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    reference: weakref.ref[torch.UntypedStorage]
+    size: int
+
+
+class Ledger(TorchDispatchMode):
+    """Counts the live bytes of one fake mode, with the highest level of each phase."""
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        super().__init__()
+        self.fake = fake
+        self.live: dict[int, _Entry] = {}
+        self.total = 0
+        self.phase: Phase | None = None
+        self.peaks: dict[Phase, tuple[int, str]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        """Run an operation and enter what it returns; a DTensor's own dispatch goes first."""
+        if any(kind is DTensor for kind in types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            # the sharding propagation of DTensor runs on fake tensors of another mode
+            if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake:
+                self.enter(tensor, on_host=func is HOST)
+        self.note(str(func))
+        return result
+
+    def enter(self, tensor: torch.Tensor, *, on_host: bool = False) -> None:
+        """Take a tensor's storage in, unless it is known."""
+        storage = storage_of(tensor)
+        key = id(storage)
+        known = self.live.get(key)
+        if known is not None and known.reference() is storage:
+            return
+        size = 0 if on_host else _rounded(storage)
+        self.live[key] = _Entry(weakref.ref(storage, lambda _: self._strike(key)), size)
+        self.total += size
+
+    def begin(self, phase: Phase) -> None:
+        """Open a phase; it may be one that was open before."""
+        self.phase = phase
+        self.note("start")
+
+    def note(self, moment: str) -> None:
+        """Remember the level if it is the highest of the phase."""
+        if self.phase and self.total > self.peaks.get(self.phase, (-1, ""))[0]:
+            self.peaks[self.phase] = (self.total, moment)
+
+    def bytes_of(self, tensors: Iterable[torch.Tensor]) -> int:
+        """Sum the storages of tensors, each once. [B]"""
+        keys = {id(storage_of(tensor)) for tensor in tensors}
+        return sum(self.live[key].size for key in keys if key in self.live)
+
+    @contextmanager
+    def following_resizes(self) -> Iterator[None]:
+        """Follow `UntypedStorage.resize_`, by which FSDP frees and revives parameters."""
+        original = torch.UntypedStorage.resize_
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> object:
+            result = original(storage, size)
+            self._resized(storage)
+            return result
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]
+        try:
+            yield
+        finally:
+            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        entry = self.live.get(id(storage))
+        if entry is not None and entry.reference() is storage:
+            self.total += _rounded(storage) - entry.size
+            entry.size = _rounded(storage)
+            self.note("resize")
+
+    def _strike(self, key: int) -> None:
+        entry = self.live.pop(key, None)
+        if entry is not None:
+            self.total -= entry.size
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """Return the storage on this rank."""
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001  # to_local() would dispatch
+    return local.untyped_storage()
+
+
+def _rounded(storage: torch.UntypedStorage) -> int:
+    return int(round_up(storage.size()))
+
+
+def _tensors(result: object) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (list, tuple)):
+        for item in result:
+            yield from _tensors(item)
