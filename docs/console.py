@@ -17,7 +17,8 @@ from typing import Final
 
 HOME: Final = Path(__file__).parents[1]
 BLOCK: Final = re.compile(
-    r"(?<=^```console\n)\$ zeroplan (?P<arguments>.+)\n(?P<shown>[^`]*)", re.MULTILINE
+    r"(?<=^```console\n)\$ zeroplan (?P<arguments>[^\n]+)\n(?P<shown>.*?)(?=^```$)",
+    re.MULTILINE | re.DOTALL,
 )
 COLUMNS: Final = "100"
 

@@ -3,6 +3,7 @@
 GiB is 2^30 bytes and GB is 10^9 bytes; the two are never mixed.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "GB",
     "GIB",
     "GIGABIT",
+    "Guess",
     "MIB",
     "TERA",
     "Size",
@@ -20,6 +22,18 @@ __all__ = [
     "power_of_two",
     "round_up",
 ]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A figure that nobody has measured for this run, and how far off it may be."""
+
+    name: str
+    value: float
+    rel_uncertainty: float
+    """Half-width of the band that should hold nine cases in ten, as a share of the value."""
+    unit: str
+    source: str
+
 
 Size = Any
 """A number, or a numpy array of numbers when many plans are priced together."""

@@ -1,74 +1,106 @@
-"""Seconds of operations and copies on one GPU."""
+"""Seconds of operations on one GPU."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
-from zeroplan.errors import SpecError
-from zeroplan.hardware.profile import Gpu
-from zeroplan.units import Size
+from zeroplan.compute.gemm import gemm_seconds
+from zeroplan.compute.gpu import GpuPrice
+from zeroplan.units import Guess, Size, maximum
 from zeroplan.workload.liveness import Step
-from zeroplan.workload.tape import Operation
+from zeroplan.workload.tape import Matmul, Operation
 
-__all__ = ["GpuPrice", "flop", "gpu_price", "step_seconds", "traffic_bytes"]
+__all__ = ["DISPATCH", "steps_seconds"]
 
+DISPATCH: Final = Guess(
+    name="PyTorch's time to issue one kernel",
+    value=6e-6,
+    rel_uncertainty=0.5,
+    unit="s",
+    source="judgement: 4 to 10 us per operator in eager mode",
+)
+"""The host runs ahead of the GPU unless kernels are shorter than this."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuPrice:
-    """What a GPU achieves in one dtype."""
-
-    peak_flop_per_second: float
-    flop_per_second: float
-    """Peak times the best matmul's share of it."""
-    bytes_per_second: float
-    """Memory bandwidth that large streaming kernels reach."""
-
-
-def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
-    """Return a GPU's rates in a dtype; SpecError where it cannot compute in it."""
-    peak = gpu.peak_flop_per_second.get(dtype)
-    if peak is None:
-        known = ", ".join(gpu.peak_flop_per_second)
-        raise SpecError(
-            f"training.compute_dtype: {dtype!r} is not computed by {gpu.id}; use one of {known}"
-        )
-    return GpuPrice(
-        peak_flop_per_second=peak.value,
-        flop_per_second=peak.value * gpu.matmul_efficiency.value,
-        bytes_per_second=gpu.hbm_bytes_per_second.value * gpu.hbm_efficiency.value,
-    )
+ATTENTION_BACKWARD_KERNELS: Final = 3
+"""Preparation, gradients, conversion: flash attention's backward."""
 
 
-def flop(step: Step) -> Size:
-    """FLOPs that a step's kernels execute: masked scores are skipped by causal kernels. [FLOP]"""
+def steps_seconds(steps: Iterable[Step], price: GpuPrice) -> tuple[Size, Size]:
+    """Time of a run of operations, and the part of it that matmuls and attention bound. [s]
+
+    Kernels run one after the other; where they are short the host, which needs `DISPATCH` for
+    each, is what bounds the run.
+    """
+    total, bound, kernels = 0.0, 0.0, 0
+    for step in steps:
+        count = _kernels(step)
+        if not count:
+            continue
+        seconds = maximum(_seconds(step, price), count * price.kernel_seconds)
+        total = total + seconds
+        kernels += count
+        if step.operation.matmuls:
+            bound = bound + seconds
+    return maximum(total, kernels * DISPATCH.value), bound
+
+
+def _kernels(step: Step) -> int:
+    """Count the kernels that a step launches."""
     operation = step.operation
-    if step.direction == "cached":
-        return 0.0
-    ratio = operation.backward_ratio if step.direction == "backward" else 1.0
-    return operation.flop * operation.visible_share * ratio
+    if step.direction == "cached" or operation.kernel == "none":
+        return 0
+    if step.direction == "forward":
+        return max(1, len(operation.matmuls))
+    if operation.kernel == "attention":
+        return ATTENTION_BACKWARD_KERNELS
+    return 0 if operation.passes_gradient else max(1, 2 * len(operation.matmuls))
 
 
-def traffic_bytes(step: Step) -> Size:
+def _seconds(step: Step, price: GpuPrice) -> Size:
+    operation = step.operation
+    forward = step.direction == "forward"
+    match operation.kernel:
+        case "attention":
+            flop = operation.flop * operation.visible_share
+            if forward:
+                return flop / price.attention_flop_per_second
+            ratio = operation.backward_ratio
+            return flop * ratio / price.attention_backward_flop_per_second
+        case "matmul" | "scores":
+            return _matmul_seconds(operation, price, forward=forward)
+        case _:
+            return _traffic_bytes(step) / price.bytes_per_second
+
+
+def _matmul_seconds(operation: Operation, price: GpuPrice, *, forward: bool) -> Size:
+    """Forward its products; backward each product's gradients, by input and by weight. [s]
+
+    The gradient of the input is an [m, n] by [n, k] product, that of the weight [n, m] by [m, k].
+    """
+    itemsize = operation.inputs[0].itemsize if operation.inputs else 2
+    total = 0.0
+    for product in operation.matmuls:
+        if forward:
+            total = total + gemm_seconds(product, itemsize, price)
+            continue
+        m, n, k = product.m, product.n, product.k
+        both: tuple[Matmul, ...] = (replace(product, m=n, n=k, k=m),)
+        if any(t.differentiable for t in operation.inputs):
+            both = (*both, replace(product, n=k, k=n))
+        seconds = sum(gemm_seconds(each, itemsize, price) for each in both)
+        total = total + seconds * operation.backward_ratio / 2
+    return total
+
+
+def _traffic_bytes(step: Step) -> Size:
     """HBM bytes of a memory-bound operation: what it reads and writes, each once. [B]
 
     Backward reads the saved tensors and the incoming gradients and writes the outgoing ones.
     """
     operation = step.operation
-    if step.direction == "cached" or operation.kernel not in ("memory", "lookup"):
-        return 0
     read = sum(t.bytes for t in operation.inputs)
     written = sum(t.bytes for t in operation.outputs if t.base is None)
     if step.direction == "forward":
         return read + written
-    if operation.passes_gradient:
-        return 0
-    return sum(t.bytes for t in operation.saved) + read + written + _weights(operation)
-
-
-def _weights(operation: Operation) -> Size:
-    return sum(p.elements for p in operation.parameters) * (
-        operation.outputs[0].itemsize if operation.outputs else 0
-    )
-
-
-def step_seconds(step: Step, price: GpuPrice) -> Size:
-    """Time of one operation, compute-bound or memory-bound by its kind. [s]"""
-    return flop(step) / price.flop_per_second + traffic_bytes(step) / price.bytes_per_second
+    weights = sum(p.elements for p in operation.parameters)
+    return sum(t.bytes for t in operation.saved) + read + written + 2 * weights

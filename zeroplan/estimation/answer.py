@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
-from zeroplan.compute.price import GpuPrice, gpu_price
+from zeroplan.compute.gpu import GpuPrice, gpu_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
 from zeroplan.estimation.resolve import Question, resolve, strategy_groups
@@ -25,7 +25,7 @@ from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
 from zeroplan.workload.model import Workload, workload
 
-__all__ = ["estimate"]
+__all__ = ["answer", "estimate", "moment_name", "plan_for"]
 
 
 def estimate(
@@ -53,7 +53,11 @@ def estimate(
     'fsdp2'
 
     """
-    question = resolve(load_spec(**keys) if run is None else run, profiles)
+    return answer(resolve(load_spec(**keys) if run is None else run, profiles))
+
+
+def answer(question: Question) -> record.Estimate:
+    """Answer a question whose model and hardware are there already."""
     counted: dict[bool, Workload] = {}
     answers = tuple(_answer(question, row, counted) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
@@ -68,7 +72,7 @@ def estimate(
 def _answer(
     question: Question, row: Sharding, counted: dict[bool, Workload]
 ) -> record.StrategyEstimate:
-    plan = _plan(question, row, counted)
+    plan = plan_for(question, row, counted)
     step = script(plan)
     device, memory = _memory(question, plan, step)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
@@ -83,7 +87,8 @@ def _answer(
     )
 
 
-def _plan(question: Question, row: Sharding, counted: dict[bool, Workload]) -> Plan:
+def plan_for(question: Question, row: Sharding, counted: dict[bool, Workload]) -> Plan:
+    """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
     held = dtypes(row, run.training)
     if held.autocast not in counted:
@@ -124,7 +129,7 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
         optimizer_bytes=owned.optimizer_bytes,
         peak_tensor_bytes=highest.bytes,
         peak_allocated_bytes=device.allocated_bytes,
-        peak_moment=_moment(highest),
+        peak_moment=moment_name(highest),
         peak_breakdown_bytes=record.PeakBreakdown(**breakdown),
         peak_by_phase_bytes=record.PhasePeaks(
             forward=by_phase["forward"].bytes,
@@ -138,7 +143,7 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
     )
 
 
-def _moment(peak: Peak) -> str:
+def moment_name(peak: Peak) -> str:
     """Name the moment of a peak: "backward, block 79"."""
     event = peak.event
     if event is None:

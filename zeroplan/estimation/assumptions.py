@@ -6,7 +6,9 @@ from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
-from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, Guess
+from zeroplan.compute.price import DISPATCH
+from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
+from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
 
@@ -27,6 +29,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
+        _guess(DISPATCH),
         Assumption(
             name="band of the step time",
             value=None,
@@ -43,6 +46,10 @@ def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
         yield _quantity(f"{gpu.id}: {dtype} peak", peak)
     for name, quantity in (
         ("matmul efficiency", gpu.matmul_efficiency),
+        ("matmul depth", gpu.matmul_depth_elements),
+        ("attention efficiency, forward", gpu.attention_efficiency),
+        ("attention efficiency, backward", gpu.attention_backward_efficiency),
+        ("shortest kernel", gpu.kernel_seconds),
         ("memory bandwidth", gpu.hbm_bytes_per_second),
         ("memory bandwidth efficiency", gpu.hbm_efficiency),
         ("usable memory", gpu.usable_bytes),

@@ -32,15 +32,26 @@ class Question:
     """What was chosen for the user, in words."""
 
 
-def resolve(run: Run, profiles: Path | None = None) -> Question:
+def resolve(
+    run: Run, profiles: Path | None = None, *, architecture: Architecture | None = None
+) -> Question:
     """Load what a run names and choose what it leaves open.
+
+    Parameters
+    ----------
+    run
+        What is asked.
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    architecture
+        The model, where it is known otherwise than by the run's `model.source`.
 
     Raises
     ------
     SpecError
         An unknown model, profile or strategy, or keys that contradict each other.
     """
-    architecture = load_architecture(run.model.source)
+    architecture = architecture or load_architecture(run.model.source)
     catalogue = load_catalogue(profiles)
     cluster, gpu, wires, notes = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)

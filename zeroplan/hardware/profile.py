@@ -52,7 +52,17 @@ class Gpu:
     peak_flop_per_second: Mapping[str, Quantity]
     """Dense matrix peak by dtype (fp32, tf32, bf16, fp16, fp8); absent where the GPU lacks it."""
     matmul_efficiency: Quantity
-    """Share of the 16-bit peak that the best large matmul reaches, in (0, 1]."""
+    """Share of the 16-bit peak that large, deep matmuls reach, in (0, 1]."""
+    matmul_depth_elements: Quantity
+    """Inner dimension at which a matmul takes twice as long per FLOP. [elements]"""
+    matmul_start_seconds: Quantity
+    """Time of a matmul before its first FLOP. [s]"""
+    attention_efficiency: Quantity
+    """Share of the 16-bit peak that fused causal attention reaches in forward, in (0, 1]."""
+    attention_backward_efficiency: Quantity
+    """The same in backward, in (0, 1]."""
+    kernel_seconds: Quantity
+    """Shortest time from the start of one kernel to that of the next. [s]"""
     sms: Quantity | None = None
     """Streaming multiprocessors (AMD: compute units)."""
     power_watts: Quantity | None = None

@@ -5,20 +5,9 @@ from typing import Final, Literal
 
 from zeroplan.hardware.profile import Gpu
 from zeroplan.memory.walk import Trace
-from zeroplan.units import GIB, MIB, Size, round_up
+from zeroplan.units import GIB, MIB, Guess, Size, round_up
 
-__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "Guess", "device_memory"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
-    """A figure that nobody has measured for this run."""
-
-    name: str
-    value: float
-    rel_uncertainty: float
-    unit: str
-    source: str
+__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory"]
 
 
 FRAGMENTATION: Final = Guess(

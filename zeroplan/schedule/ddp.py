@@ -180,8 +180,11 @@ def _reduce(step: _Step, size: int, copies: int) -> None:
 def _drop_gradients(step: _Step, name: str, parameters: list[tuple[Parameter, int]]) -> None:
     """Free gradients: fresh ones once added to older ones or copied to a bucket, or all."""
     itemsize = step.plan.dtypes.gradient
-    size = sum(round_up(p.elements * itemsize) * times for p, times in parameters)
-    step.recorder.emit(name, "gradients", changes=(Change("gradients", "gradients", -size),))
+    gone = (
+        Change("gradients", p.name, -round_up(p.elements * itemsize) * times)
+        for p, times in parameters
+    )
+    step.recorder.emit(name, "gradients", changes=tuple(gone))
 
 
 def _update(step: _Step) -> None:

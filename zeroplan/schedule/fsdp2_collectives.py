@@ -18,6 +18,9 @@ __all__ = ["Gather", "Reduce", "post_backward"]
 COPY_OUT = "copy-out"
 """Mark of the last copy-out: an all-gather waits for it, so at most one runs ahead."""
 
+GATHERED = "all-gather output"
+REDUCED = "reduce-scatter output"
+
 
 @dataclass(slots=True)
 class Gather:
@@ -40,7 +43,7 @@ class Gather:
         casts = held.compute != held.parameter and not group.kept_bytes
         cast = round_up(shard * held.compute) if casts else 0
         alone = ranks.ranks == 1
-        changes = [] if alone else [Change("all_gather_buffers", group.name, group.gathered_bytes)]
+        changes = [] if alone else [Change("all_gather_buffers", GATHERED, group.gathered_bytes)]
         if cast:
             changes.insert(0, Change("temporaries", f"{group.name} cast", cast))
             changes.append(Change("temporaries", f"{group.name} cast", -cast))
@@ -75,7 +78,7 @@ class Gather:
             changes.append(Change("unsharded_parameters", group.name, -group.kept_bytes))
             group.kept_bytes = 0
         gone = group.gathered_bytes if backward else self.parked
-        changes.append(Change("all_gather_buffers", "flat buffer", -gone))
+        changes.append(Change("all_gather_buffers", GATHERED, -gone))
         self.recorder.emit(
             "copy-out",
             group.name,
@@ -90,7 +93,7 @@ class Gather:
 
     def release_parked(self) -> None:
         """Drop the last all-gather output when the root's forward returns."""
-        gone = Change("all_gather_buffers", "flat buffer", -self.parked)
+        gone = Change("all_gather_buffers", GATHERED, -self.parked)
         self.recorder.emit("release", "root", changes=(gone,))
         self.parked = 0
 
@@ -162,9 +165,9 @@ class Reduce:
             "reduce-scatter copy-in",
             group.name,
             changes=(
-                Change("reduce_scatter_buffers", group.name, buffer),
+                Change("reduce_scatter_buffers", "reduce-scatter input", buffer),
                 *grads[:-1],
-                Change("gradients", group.name, out),
+                Change("gradients", self._output_owner(group), out),
             ),
             traffic_bytes=2 * buffer,
         )
@@ -189,15 +192,15 @@ class Reduce:
 
     def _across_copies(self, group: FsdpGroup, out: Size, *, last: bool) -> None:
         replicate = self.plan.groups.replicate
-        name = group.name
+        name, owner = group.name, self._output_owner(group)
         if replicate.ranks > 1:
             if self.plan.choice.all_reduce == "last" and not last:
-                gone = (Change("gradients", name, -out),) if group.partial_bytes else ()
+                gone = (Change("gradients", owner, -out),) if group.partial_bytes else ()
                 group.partial_bytes = out
                 self.recorder.emit("add partial gradient", name, changes=gone)
                 return
             size = group.parameters.shard_elements * self.plan.dtypes.reduce
-            gone = (Change("gradients", name, -group.partial_bytes),) if group.partial_bytes else ()
+            gone = (Change("gradients", owner, -group.partial_bytes),)
             group.partial_bytes = 0
             self.recorder.emit(
                 "all-reduce",
@@ -225,7 +228,7 @@ class Reduce:
             if self.plan.groups.replicate.ranks > 1:
                 self.retained_bytes += out * group.times
             else:
-                changes.append(Change("gradients", name, -out))
+                changes.append(Change("gradients", REDUCED, -out))
         if group.has_gradient:
             changes.append(Change("gradients", name, -gradient))
         group.has_gradient = True
@@ -239,7 +242,7 @@ class Reduce:
 
     def finish(self) -> None:
         """End a backward: wait for every reduction, drop what waited for it."""
-        retained = Change("gradients", "all-reduce buffers", -self.retained_bytes)
+        retained = Change("gradients", REDUCED, -self.retained_bytes)
         self.recorder.emit(
             "end of backward",
             "root",
@@ -250,10 +253,17 @@ class Reduce:
 
     def zero_grad(self, groups: list[FsdpGroup]) -> None:
         """Drop the sharded gradients."""
-        size = sum(
-            g.parameters.flat_shard_bytes(self.plan.dtypes.gradient) * g.times for g in groups
+        itemsize = self.plan.dtypes.gradient
+        gone = tuple(
+            Change("gradients", g.name, -g.parameters.flat_shard_bytes(itemsize) * g.times)
+            for g in groups
         )
-        self.recorder.emit("zero_grad", "optimizer", changes=(Change("gradients", "all", -size),))
+        self.recorder.emit("zero_grad", "optimizer", changes=gone)
+
+    def _output_owner(self, group: FsdpGroup) -> str:
+        """Name a reduce-scatter output: the sharded gradient itself where no cast follows."""
+        held = self.plan.dtypes
+        return group.name if held.reduce == held.gradient else REDUCED
 
 
 def _freed(changes: list[Change]) -> list[Change]:

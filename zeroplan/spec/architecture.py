@@ -204,6 +204,10 @@ class Stack:
     positions: int | None = None
     """Tokens that it sees per sequence (patches, audio frames); None: the sequence length."""
 
+    def label(self, part: str) -> str:
+        """Name a part of the stack; a decoder's own parts need no prefix."""
+        return part if self.kind == "decoder" else f"{self.name} {part}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:

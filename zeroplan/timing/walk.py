@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
-from zeroplan.compute.price import GpuPrice, step_seconds
+from zeroplan.compute.gpu import GpuPrice
+from zeroplan.compute.price import steps_seconds
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Step
@@ -122,13 +123,7 @@ class _Walk:
     def _compute(self, steps: tuple[Step, ...]) -> tuple[Size, Size]:
         known = self.of_steps.get(id(steps))
         if known is None:
-            total, bound = 0.0, 0.0
-            for step in steps:
-                seconds = step_seconds(step, self.gpu)
-                total = total + seconds
-                if step.operation.kernel in ("matmul", "attention"):
-                    bound = bound + seconds
-            known = self.of_steps[id(steps)] = total, bound
+            known = self.of_steps[id(steps)] = steps_seconds(steps, self.gpu)
         return known
 
     def _collective(self, collective: Collective) -> Size:

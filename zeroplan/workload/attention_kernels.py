@@ -65,7 +65,7 @@ def _materialised(
     tape.add(
         Operation(
             name="scores",
-            kernel="attention",
+            kernel="scores",
             inputs=(q, k),
             outputs=(raw,),
             parameters=_score_parameters(tape, part),
@@ -85,7 +85,7 @@ def _materialised(
     tape.add(
         Operation(
             name="attention",
-            kernel="attention",
+            kernel="scores",
             inputs=(weights, v),
             outputs=(by_head,),
             saved=(weights, v),

@@ -155,7 +155,7 @@ def count_flop(work: Workload) -> FlopCount:
     for unit, repeats in Counter(work.units).items():
         for operation in unit.operations:
             flop = repeats * operation.flop / tokens
-            if operation.kernel == "attention":
+            if operation.kernel in ("attention", "scores"):
                 attention += flop
                 visible += flop * operation.visible_share
             else:

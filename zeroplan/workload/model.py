@@ -105,7 +105,7 @@ def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
     tape.add(Operation(name="extras", kernel="none", parameters=weights(stack.extras)))
     if stack.embedding_norm is not None:
         x = norm(tape, x, stack.embedding_norm, name="embedding_norm")
-    return _unit(tape, f"{stack.name} embedding", "embedding", None, x)
+    return _unit(tape, stack.label("embedding"), "embedding", None, x)
 
 
 def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
@@ -117,7 +117,7 @@ def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
     tape.hold(x)
     if block.extras:
         tape.add(Operation(name="extras", kernel="none", parameters=weights(block.extras)))
-    return _unit(tape, f"{stack.name} block", "block", x, out)
+    return _unit(tape, stack.label("block"), "block", x, out)
 
 
 def _sequential(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
@@ -151,7 +151,7 @@ def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
     tape = Tape(batch)
     x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
     out = _norm_and_tail(tape, x, stack, batch)
-    return [_unit(tape, f"{stack.name} norm", "norm", x, out)]
+    return [_unit(tape, stack.label("norm"), "norm", x, out)]
 
 
 def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack, batch: Batch) -> Tensor:

@@ -14,8 +14,9 @@ from zeroplan.workload.batch import Batch
 
 __all__ = ["Kernel", "Matmul", "Operation", "Parameter", "Purpose", "Tape", "Tensor"]
 
-Kernel = Literal["matmul", "attention", "memory", "lookup", "none"]
-"""What bounds an operation: a GEMM, a fused attention kernel, memory traffic, a gather, nothing."""
+Kernel = Literal["matmul", "attention", "scores", "memory", "lookup", "none"]
+"""What runs an operation: a GEMM, a fused attention kernel, a batched product of scores in memory,
+a kernel that streams through memory, a gather, nothing."""
 
 
 Purpose = Literal["activations", "loss", "unsharded_parameters"]

@@ -1,0 +1,47 @@
+"""What a GPU achieves, taken from its profile for one dtype."""
+
+from dataclasses import dataclass
+
+from zeroplan.errors import SpecError
+from zeroplan.hardware.profile import Gpu
+
+__all__ = ["GpuPrice", "gpu_price"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPrice:
+    """Rates and latencies of one GPU."""
+
+    peak_flop_per_second: float
+    flop_per_second: float
+    """Peak times the share that large, deep matmuls reach."""
+    matmul_depth: float
+    """Depth at which a product takes twice as long per FLOP. [elements]"""
+    matmul_start_seconds: float
+    attention_flop_per_second: float
+    """Peak times the share that fused attention reaches in forward."""
+    attention_backward_flop_per_second: float
+    bytes_per_second: float
+    """Memory bandwidth that large streaming kernels reach."""
+    kernel_seconds: float
+    """Shortest time from one small kernel to the next."""
+
+
+def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
+    """Return a GPU's rates in a dtype; SpecError where it cannot compute in it."""
+    peak = gpu.peak_flop_per_second.get(dtype)
+    if peak is None:
+        known = ", ".join(gpu.peak_flop_per_second)
+        raise SpecError(
+            f"training.compute_dtype: {dtype!r} is not computed by {gpu.id}; use one of {known}"
+        )
+    return GpuPrice(
+        peak_flop_per_second=peak.value,
+        flop_per_second=peak.value * gpu.matmul_efficiency.value,
+        matmul_depth=gpu.matmul_depth_elements.value,
+        matmul_start_seconds=gpu.matmul_start_seconds.value,
+        attention_flop_per_second=peak.value * gpu.attention_efficiency.value,
+        attention_backward_flop_per_second=peak.value * gpu.attention_backward_efficiency.value,
+        bytes_per_second=gpu.hbm_bytes_per_second.value * gpu.hbm_efficiency.value,
+        kernel_seconds=gpu.kernel_seconds.value,
+    )
