@@ -4,6 +4,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import settings
 
 from zeroplan.estimation.record import (
     Assumption,
@@ -21,6 +22,9 @@ from zeroplan.spec.run import Strategy
 from zeroplan.spec.toml import load_spec
 
 GIB = 2**30
+
+settings.register_profile("untimed", deadline=None)  # a busy machine breaks no law
+settings.load_profile("untimed")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

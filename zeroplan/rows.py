@@ -1,9 +1,9 @@
 """What a result lists about itself: plain values, small tables, and the HTML and frame of them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from zeroplan.records import dataclass, fields, is_dataclass
 from zeroplan.units import GB, GIB, TERA
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 GiB is 2^30 bytes and GB is 10^9 bytes; the two are never mixed.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from zeroplan.records import dataclass
 
 __all__ = [
     "ALLOCATION_BYTES",
@@ -22,6 +23,7 @@ __all__ = [
     "power_of_two",
     "round_up",
 ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:

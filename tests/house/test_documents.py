@@ -1,7 +1,9 @@
 """The documentation keeps what it promises: its commands, its examples, its links."""
 
 import doctest
+import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -66,6 +68,25 @@ def test_the_examples_of_the_docstrings_hold(path: Path) -> None:
     result = doctest.testmod(import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_commands_of_the_readme_answer(tmp_path: Path) -> None:
+    preset = json.loads((HOME / "zeroplan/data/presets/llama-3.1-8b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(preset["config"]))
+    (tmp_path / "run.toml").write_text(_blocks(README, "toml")[0])
+    lines = "".join(_blocks(README, "sh")).splitlines()
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("zero")]
+    assert commands
+    zeroplan_itself = [sys.executable, "-c", "from zeroplan.cli import main; main()"]
+    for arguments in commands:
+        done = subprocess.run(
+            [*zeroplan_itself, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), arguments
 
 
 def test_the_spec_file_of_the_readme_is_read(tmp_path: Path) -> None:

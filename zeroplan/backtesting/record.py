@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from zeroplan.records import dataclass
 from zeroplan.rows import Cell, Column, Table, frame, html, significant
 
 if TYPE_CHECKING:
@@ -158,7 +158,9 @@ class Backtest:
 
     def __repr__(self) -> str:
         errors = (f"{m} {significant(e * 100)} %" for m, e in self.overall.items())
-        return f"Backtest({len(self.rows)} figures, {len(self.skipped)} skipped: {', '.join(errors)})"
+        return (
+            f"Backtest({len(self.rows)} figures, {len(self.skipped)} skipped: {', '.join(errors)})"
+        )
 
     def _repr_html_(self) -> str:
         return html(self.to_table())

@@ -1,8 +1,7 @@
 """The links of a cluster, as one group of ranks sees them."""
 
-from dataclasses import dataclass
-
 from zeroplan.hardware.profile import Link, Node, nics_of_node, ring_efficiency
+from zeroplan.records import dataclass
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size, minimum
 

@@ -1,9 +1,8 @@
 """What a GPU achieves, taken from its profile for one dtype."""
 
-from dataclasses import dataclass
-
 from zeroplan.errors import SpecError
 from zeroplan.hardware.profile import Gpu
+from zeroplan.records import dataclass
 
 __all__ = ["GpuPrice", "gpu_price"]
 

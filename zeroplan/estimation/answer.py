@@ -1,6 +1,5 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
@@ -10,6 +9,7 @@ from zeroplan.estimation.assumptions import assumptions
 from zeroplan.estimation.resolve import Question, resolve, strategy_groups
 from zeroplan.memory.device import DeviceMemory, device_memory
 from zeroplan.memory.walk import Peak, trace
+from zeroplan.records import dataclass
 from zeroplan.schedule import script
 from zeroplan.schedule.events import CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Plan

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from zeroplan.compute.price import DISPATCH
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
-from zeroplan.compute.price import DISPATCH
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
 from zeroplan.units import Guess
 

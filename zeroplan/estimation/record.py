@@ -4,10 +4,10 @@ A field is None, and null in JSON, where the figure is not known; an assumption 
 """
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zeroplan import __version__
+from zeroplan.records import dataclass
 from zeroplan.rows import frame, html, plain, significant
 from zeroplan.spec.run import Run, Strategy
 from zeroplan.spec.toml import to_dict
@@ -51,7 +51,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakBreakdown:
-    """What is live at the moment of the peak; its sum is `peak_allocated_bytes`. [B]"""
+    """What is live at the moment of the peak; its sum is `peak_allocated_bytes` [B]."""
 
     parameters: int
     unsharded_parameters: int
@@ -69,7 +69,7 @@ class PeakBreakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePeaks:
-    """The highest tensor bytes of each phase. [B]"""
+    """The highest tensor bytes of each phase [B]."""
 
     forward: int
     backward: int
@@ -78,7 +78,7 @@ class PhasePeaks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of the fullest GPU in steady state. [B]"""
+    """Memory of the fullest GPU in steady state [B]."""
 
     parameters_bytes: int
     gradients_bytes: int
@@ -110,14 +110,14 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """What a step sends, per GPU. [B]"""
+    """What a step sends, per GPU [B]."""
 
     collectives: tuple[Collective, ...]
     wire_bytes: int
     inter_node_wire_bytes: int
 
     def seconds(self, name: str) -> float | None:
-        """Return the time of all collectives of one name. [s]"""
+        """Return the time of all collectives of one name [s]."""
         times = [each.seconds for each in self.collectives if each.name == name]
         known = [seconds for seconds in times if seconds is not None]
         return sum(known) if len(known) == len(times) else None

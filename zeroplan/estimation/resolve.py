@@ -1,11 +1,11 @@
 """Fill a run's defaults in: those that depend on the model, the hardware and each other."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
+from zeroplan.records import dataclass, replace
 from zeroplan.sharding.groups import Groups, groups
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.architecture import Architecture

@@ -20,7 +20,7 @@ class _Figure(NamedTuple):
 
 
 def memory_table(answer: Estimate, *, wide: bool = False) -> Table:
-    """Return the memory of each strategy. [GiB]
+    """Return the memory of each strategy [GiB].
 
     The states count what a GPU owns, live or not; activations and buffers are those of the peak.
     """
@@ -93,7 +93,7 @@ def _activations(peak: PeakBreakdown) -> int:
 
 
 def _buffers(peak: PeakBreakdown) -> int:
-    """Return what is neither a state nor an activation. [B]"""
+    """Return what is neither a state nor an activation [B]."""
     return (
         peak.unsharded_parameters
         + peak.unsharded_gradients
@@ -110,7 +110,7 @@ def _seconds_of(name: str) -> Callable[[StrategyEstimate], float | None]:
 
 
 def _exposed_share(each: StrategyEstimate) -> float | None:
-    """Return the share of the communication that the compute stream waits for. [%]"""
+    """Return the share of the communication that the compute stream waits for [%]."""
     exposed, total = each.time.exposed_communication_seconds, each.time.communication_seconds
     return exposed / total * 100 if total and exposed is not None else None
 

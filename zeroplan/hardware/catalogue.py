@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware.profile import MAPPING_KEYS, Gpu, Link, Node, Profile
 from zeroplan.hardware.read import P, Source, read_profile, read_sources
+from zeroplan.records import dataclass
 
 __all__ = [
     "FOLDERS",

@@ -1,10 +1,10 @@
 """The three records a profile file can hold; the names of their fields are the keys of the file."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from zeroplan.hardware.quantity import Choice, Quantity
+from zeroplan.records import dataclass, field, fields
 from zeroplan.units import DTYPE_BYTES
 
 __all__ = [

@@ -1,9 +1,9 @@
 """A number, or a choice of profile, that cannot be made without its kind and source."""
 
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from zeroplan.errors import SpecError, perhaps
+from zeroplan.records import dataclass
 
 __all__ = ["KINDS", "Choice", "Kind", "Quantity", "unit_of"]
 

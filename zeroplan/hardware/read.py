@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field
 from math import inf
 from pathlib import Path
 from types import NoneType
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Gpu, Link, Node, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
+from zeroplan.records import dataclass, fields
 
 __all__ = ["Source", "read_profile", "read_sources"]
 

@@ -1,10 +1,10 @@
 """From live tensors to what the driver shows: workspaces, allocator, context, NCCL."""
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from zeroplan.hardware.profile import Gpu
 from zeroplan.memory.walk import Trace
+from zeroplan.records import dataclass
 from zeroplan.units import GIB, MIB, Guess, Size, round_up
 
 __all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory"]

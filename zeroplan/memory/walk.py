@@ -1,9 +1,9 @@
 """A running sum of bytes over the events of a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import get_args
 
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Phase, Pool, Repeat, Script
 from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Category, Change

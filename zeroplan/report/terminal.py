@@ -7,11 +7,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Final
 
+from zeroplan.records import dataclass
 from zeroplan.rows import Column, Table, text
 
 __all__ = ["Page", "page", "prose", "table_text"]

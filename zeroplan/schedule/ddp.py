@@ -4,9 +4,9 @@ Source: torch/nn/parallel/distributed.py, torch/csrc/distributed/c10d/reducer.cp
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
 
+from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
@@ -56,6 +56,8 @@ class _Step:
     recorder: Recorder
     grads_exist: bool = False
     """Whether an earlier micro-step left gradients, to which new ones are added."""
+    grads_apart: bool = False
+    """Whether those lie in storages of their own, not in the buckets."""
     buckets_bytes: Size = 0
     """All buckets of the last backward. [B]"""
 
@@ -117,7 +119,7 @@ def _backward(step: _Step, *, reduces: bool) -> None:
     if bucket is not None and bucket.size:
         _reduce(step, bucket.close(), 1)
     step.recorder.emit("end of backward", "DDP", waits=("all-reduce",))
-    step.grads_exist = True
+    step.grads_exist, step.grads_apart = True, not (reduces and step.views)
 
 
 def _copies(step: _Step, stretch: Stretch, bucket: Bucket | None) -> Iterator[tuple[int, int]]:
@@ -159,9 +161,12 @@ def _unit_backward(step: _Step, index: int, copies: int, bucket: Bucket | None) 
                 closed = bucket.add(parameter)
                 if closed:
                     _reduce(step, closed, copies)
-        if parameters and (step.grads_exist or (bucket is not None and step.views)):
-            fresh = [(parameter, 1) for parameter in parameters]
+        fresh = [(parameter, 1) for parameter in parameters]
+        if parameters and step.grads_exist:
             _drop_gradients(step, "accumulate", fresh)
+        moves = step.grads_apart or not step.grads_exist
+        if parameters and bucket is not None and step.views and moves:
+            _drop_gradients(step, "copy to bucket", fresh)
 
 
 def _reduce(step: _Step, size: int, copies: int) -> None:
@@ -193,6 +198,5 @@ def _update(step: _Step) -> None:
     torch_optimizer_step(
         recorder, [(p.elements, times) for p, times in plan.parameters], plan.dtypes
     )
-    accumulates = plan.micro_steps > 1 and plan.choice.synchronize_gradients == "last"
-    if not step.views or accumulates:
+    if step.grads_apart:
         _drop_gradients(step, "zero_grad", plan.parameters)

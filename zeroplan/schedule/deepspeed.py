@@ -6,9 +6,9 @@ vector of all gradients, then updates its part. Source: deepspeed/runtime/engine
 fp16/{fused,unfused}_optimizer.py, bf16_optimizer.py (0.19.8).
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+from zeroplan.records import dataclass
 from zeroplan.schedule.deepspeed_buckets import bucket_script
 from zeroplan.schedule.deepspeed_common import (
     FP32,

@@ -5,8 +5,7 @@ it at the end of the last backward. There is no reduce-scatter: by default the w
 all-reduced. Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
-from dataclasses import dataclass, field
-
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     FP64,

@@ -4,10 +4,10 @@ Source: deepspeed/runtime/engine.py, deepspeed/runtime/zero/stage_1_and_2.py (0.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group

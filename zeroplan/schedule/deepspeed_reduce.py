@@ -5,9 +5,9 @@ deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from zeroplan.records import dataclass
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     FlatGroup,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Literal
 
+from zeroplan.records import dataclass, field
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size
 from zeroplan.workload.liveness import Category, Change, Step

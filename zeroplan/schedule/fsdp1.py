@@ -7,9 +7,8 @@ exist twice while autograd makes them one flat tensor, and those of the root wai
 end of backward.
 """
 
-from dataclasses import dataclass
-
 from zeroplan.errors import SpecError
+from zeroplan.records import dataclass
 from zeroplan.schedule.events import Recorder, Script, Segment, segment
 from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
 from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units

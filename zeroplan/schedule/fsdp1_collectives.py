@@ -5,8 +5,8 @@ torch/distributed/fsdp/_runtime_utils.py, `FlatParamHandle` in _flat_param.py be
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp1_units import FlatUnit
 from zeroplan.schedule.plan import Plan

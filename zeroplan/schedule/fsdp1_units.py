@@ -1,7 +1,6 @@
 """Which parameters FSDP1 flattens together."""
 
-from dataclasses import dataclass
-
+from zeroplan.records import dataclass
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import FlatParameter, unique
 

@@ -6,9 +6,9 @@ present group has been copied out (a local variable of `wait_for_unshard` holds 
 reduce-scatter input outlives the group that made it.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
 
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_collectives import Gather, Reduce, post_backward
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups

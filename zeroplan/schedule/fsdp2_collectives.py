@@ -4,8 +4,7 @@ Source: `foreach_all_gather`, `foreach_all_gather_copy_out` and `foreach_reduce`
 torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `FSDPParamGroup` beside it, torch 2.13.
 """
 
-from dataclasses import dataclass
-
+from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.plan import Plan
@@ -103,9 +102,8 @@ class Gather:
             return
         changes = []
         if group.after_forward is not True:
-            held, part = self.plan.dtypes, group.parameters
-            whole = part.shard_elements * part.ranks * held.compute
-            group.kept_bytes = round_up(whole // int(group.after_forward))
+            fewer, itemsize = int(group.after_forward), self.plan.dtypes.compute
+            group.kept_bytes = group.parameters.unsharded_bytes(itemsize, fewer)
             changes.append(Change("unsharded_parameters", group.name, group.kept_bytes))
         self.recorder.emit("reshard", group.name, changes=(*changes, *self.reshard(group)))
 

@@ -1,7 +1,6 @@
 """Which parameters FSDP2 gathers together."""
 
-from dataclasses import dataclass
-
+from zeroplan.records import dataclass
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import ParameterGroup, unique
 from zeroplan.units import Size

@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
+from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.events import Recorder, Segment, segment
 from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes

@@ -1,8 +1,9 @@
 """Runs of equal blocks, told once: what lets 126 blocks cost what 4 do."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from zeroplan.records import dataclass
 
 __all__ = ["Stretch", "micro_steps", "stretches"]
 

@@ -4,10 +4,10 @@ Source: deepspeed/runtime/zero/stage3.py, parameter_offload.py (0.19.8).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     FP64,
@@ -22,7 +22,7 @@ from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.zero3_coordinator import Action, Actions, Hook, Structure, coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
-from zeroplan.schedule.zero3_modules import TIED, UnitItem, unit_backward, unit_forward
+from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.units import round_up
 from zeroplan.workload.liveness import Change
@@ -139,20 +139,28 @@ def _micro_step(step: _Step, actions: Actions) -> None:
 
 def _direction(step: _Step, left: Iterator[tuple[Action, ...]], *, forward: bool) -> None:
     """Run forward or backward; the root's hook comes with the first one of a unit."""
-    plan, recorder, root = step.plan, step.recorder, True
+    plan, recorder, parameters, root = step.plan, step.recorder, step.parameters, True
     for index, start in numbered(plan, forward=forward):
         recorder.block, owner = plan.block_numbers[index], plan.owner(index)
         for item in step.items(index, forward=forward):
-            if isinstance(item, Hook):
+            if isinstance(item, Run):
+                _run(step, owner, item, start)
+            elif isinstance(item, Hook):
                 if root:
-                    step.parameters.act("root", next(left))
+                    parameters.act("root", next(left))
                 root = False
-                step.parameters.act(owner, next(left))
-                continue
-            recorder.compute(recorder.phase, owner, item.part)
-            for place in item.gradients:
-                step.gradients.arrive(start + place)
+                parameters.act(owner, next(left))
+            else:
+                parameters.recomputing = item == "recompute"
     recorder.block = None
+
+
+def _run(step: _Step, owner: str, run: Run, start: int) -> None:
+    step.recorder.compute(step.recorder.phase, owner, run.part)
+    places = [start + place for place in run.gradients]
+    step.parameters.used(owner, places)
+    for place in places:
+        step.gradients.arrive(place)
 
 
 def _update(step: _Step) -> None:

@@ -7,10 +7,11 @@ deepspeed/runtime/zero/partitioned_param_coordinator.py (0.19.8).
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
+
+from zeroplan.records import dataclass, field
 
 __all__ = ["Action", "Actions", "Hook", "Structure", "coordinate"]
 

@@ -5,8 +5,7 @@ deepspeed/runtime/zero/stage3.py, `reduce_scatter_coalesced` in
 deepspeed/runtime/comm/coalesced_collectives.py (0.19.8).
 """
 
-from dataclasses import dataclass, field
-
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
     accumulation_itemsize,
     collective,

@@ -6,9 +6,9 @@ deepspeed/runtime/zero/parameter_offload.py (0.19.8).
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Segment, segment
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_coordinator import Hook
@@ -28,7 +28,8 @@ class Run:
     gradients: tuple[int, ...] = ()
 
 
-UnitItem = Hook | Run
+UnitItem = Hook | Run | Literal["recompute", "recomputed"]
+"""Two words stand around what a checkpoint recomputes and then holds until it is used."""
 TIED: Final = -1
 """Place of a parameter whose storage is another unit's."""
 UNIT: Final = ""
@@ -144,7 +145,9 @@ class _Walk:
                 yield from hooks
             if waiting is not None and step.operation.saved:
                 yield from _flush(run)
+                yield "recompute"
                 yield from waiting
+                yield "recomputed"
                 waiting = None
             run.append(step)
             if step.gradients or step.operation.module:

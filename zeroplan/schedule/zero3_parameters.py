@@ -5,8 +5,8 @@ deepspeed/runtime/zero/partition_parameters.py (0.19.8).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import collective
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.plan import Plan
@@ -28,6 +28,10 @@ class Parameters:
     """Those that are there. [B]"""
     gathering: bool = False
     """Whether an all-gather was issued that the compute stream has not waited for."""
+    recomputing: bool = False
+    """Whether a checkpoint recomputes: what it saved of a parameter outlives the release."""
+    saved: dict[int, int] = field(default_factory=dict)
+    """Released parameters that a checkpoint holds until their operation's backward. [B]"""
 
     def shard(self, place: int) -> int:
         """Return one rank's elements of a parameter."""
@@ -105,7 +109,23 @@ class Parameters:
         self.recorder.emit("drop flat buffer", owner, changes=(gone,))
 
     def release(self, owner: str, places: Iterable[int]) -> None:
-        """Free whole parameters."""
-        size = sum(self.whole.pop(place) for place in places)
-        gone = Change("unsharded_parameters", "parameters", -size)
-        self.recorder.emit("release", owner, changes=(gone,))
+        """Free whole parameters, but for those that a checkpoint has just saved.
+
+        Its frames hold `x.detach()` (torch/utils/checkpoint.py, `_recomputation_hook`), which
+        shares the storage that DeepSpeed takes away from the parameter.
+        """
+        gone = {place: self.whole.pop(place) for place in places}
+        if self.recomputing:
+            self.saved |= gone
+        else:
+            self._free(owner, gone)
+
+    def used(self, owner: str, places: Iterable[int]) -> None:
+        """Drop what a checkpoint held of parameters whose gradients are there."""
+        self._free(owner, {p: self.saved.pop(p) for p in places if p in self.saved})
+
+    def _free(self, owner: str, sizes: dict[int, int]) -> None:
+        size = sum(sizes.values())
+        if size:
+            gone = Change("unsharded_parameters", "parameters", -size)
+            self.recorder.emit("release", owner, changes=(gone,))

@@ -1,8 +1,7 @@
 """Which dtype each framework holds its states in, and what each optimizer keeps per parameter."""
 
-from dataclasses import dataclass
-
 from zeroplan.errors import SpecError
+from zeroplan.records import dataclass
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import Optimizer, OptimizerImplementation, TrainingChoice
 from zeroplan.units import DTYPE_BYTES

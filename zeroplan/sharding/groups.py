@@ -1,8 +1,8 @@
 """Process groups: how many ranks, on how many nodes, how many of them in each node."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from zeroplan.records import dataclass
 from zeroplan.units import Size, ceil_div
 
 __all__ = ["Group", "GroupName", "Groups", "contiguous", "groups"]

@@ -1,10 +1,10 @@
 """How many elements a rank holds: padding by framework."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import accumulate
 
+from zeroplan.records import dataclass
 from zeroplan.units import Size, ceil_div, round_up
 from zeroplan.workload.tape import Parameter
 
@@ -121,10 +121,16 @@ class ParameterGroup:
         """The flat output of the all-gather. [B]"""
         return round_up(self.shard_elements * self.ranks * itemsize)
 
-    def unsharded_bytes(self, itemsize: int) -> Size:
-        """Each whole parameter, padded rows included, in a storage of its own. [B]"""
+    def unsharded_bytes(self, itemsize: int, parts: int = 1) -> Size:
+        """Each whole parameter, padded rows included, or a part of it, in a storage of its own. [B]
+
+        Parameters
+        ----------
+        parts
+            How many ranks share it [count].
+        """
         return sum(
-            round_up(dim0_shard_elements(p, self.ranks) * self.ranks * itemsize)
+            round_up(dim0_shard_elements(p, self.ranks) * self.ranks * itemsize // parts)
             for p in self.parameters
         )
 

@@ -1,8 +1,8 @@
 """The three states of the ZeRO paper, per rank: parameters, gradients, optimizer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from zeroplan.records import dataclass
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.layout import (
     dim0_shard_elements,

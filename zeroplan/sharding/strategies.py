@@ -5,10 +5,10 @@ torch/distributed/fsdp/_fully_shard and _flat_param.py (2.13), torch/nn/parallel
 torch/distributed/optim/zero_redundancy_optimizer.py (2.13).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from zeroplan.errors import SpecError
+from zeroplan.records import dataclass
 from zeroplan.spec.run import Strategy
 
 __all__ = ["COMPARED", "STRATEGIES", "Sharding", "sharding"]

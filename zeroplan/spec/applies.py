@@ -11,7 +11,7 @@ __all__ = ["applies", "ignored_keys"]
 
 _DDP: Final = frozenset[Strategy]({"ddp", "torch-zero1"})
 _FSDP2: Final = frozenset[Strategy]({"fsdp2", "hsdp"})
-_FSDP: Final = _FSDP2 | {"fsdp1"}
+_FSDP: Final = _FSDP2 | frozenset[Strategy]({"fsdp1"})
 _DEEPSPEED: Final = frozenset[Strategy]({"zero0", "zero1", "zero2", "zero3"})
 _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
 

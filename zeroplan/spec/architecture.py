@@ -4,9 +4,9 @@ A family rule (`zeroplan.spec.families`) turns a `config.json` into these record
 turns the records into operations. Widths are in elements, never bytes.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+from zeroplan.records import dataclass
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.mixers import GatedDeltaNet, Mamba, Mamba2
 from zeroplan.spec.moe import MixtureOfExperts

@@ -1,6 +1,6 @@
 """Multi-head latent attention: queries, keys and values expanded from narrow projections."""
 
-from dataclasses import dataclass
+from zeroplan.records import dataclass
 
 __all__ = ["Indexer", "LatentAttention"]
 

@@ -1,6 +1,6 @@
 """The words for recurrent token mixers: state-space layers and linear attention."""
 
-from dataclasses import dataclass
+from zeroplan.records import dataclass
 
 __all__ = ["GatedDeltaNet", "Mamba", "Mamba2"]
 

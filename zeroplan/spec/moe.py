@@ -1,7 +1,8 @@
 """A mixture of experts: a router and the feed-forward layers that it chooses from."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from zeroplan.records import dataclass
 
 __all__ = ["MixtureOfExperts", "Storage"]
 

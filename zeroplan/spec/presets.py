@@ -1,11 +1,11 @@
 """Models that zeroplan knows by name: published shapes, one small file each, with their source."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from zeroplan.errors import SpecError, perhaps
+from zeroplan.records import dataclass
 
 __all__ = ["Preset", "list_presets", "load_preset"]
 

@@ -6,11 +6,11 @@ could do this, but building one model takes longer than all of `estimate` may ta
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from zeroplan.errors import SpecError, perhaps
+from zeroplan.records import dataclass, fields, is_dataclass
 from zeroplan.spec.hints import UnfitError, convert, describe, literals
 from zeroplan.spec.run import (
     ClusterChoice,

@@ -6,8 +6,9 @@ key depends on the model, the hardware or the strategy its default is None, whic
 spell "auto".
 """
 
-from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
+
+from zeroplan.records import dataclass, field
 
 __all__ = [
     "AllReduce",

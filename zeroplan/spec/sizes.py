@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import log
 from typing import Final
 
 from zeroplan.errors import SpecError
+from zeroplan.records import dataclass, replace
 
 __all__ = ["NEWEST", "SizedShape", "is_size", "parameters_of_size", "shape_of_size"]
 

@@ -1,12 +1,12 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import steps_seconds
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Step

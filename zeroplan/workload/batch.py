@@ -1,7 +1,6 @@
 """What one micro-step of one GPU computes on, and with which kernels."""
 
-from dataclasses import dataclass
-
+from zeroplan.records import dataclass
 from zeroplan.units import DTYPE_BYTES, Size
 
 __all__ = ["Batch"]

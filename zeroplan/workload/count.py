@@ -1,9 +1,9 @@
 """What a model is: its parameters by role, and its FLOPs per token."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final, get_args
 
+from zeroplan.records import dataclass
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Role
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.moe import MixtureOfExperts

@@ -7,9 +7,9 @@ order; saved bytes and transients need no formula of their own.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
+from zeroplan.records import dataclass, field
 from zeroplan.units import Size, round_up
 from zeroplan.workload.model import Unit
 from zeroplan.workload.tape import Operation, Parameter, Tensor
@@ -103,11 +103,8 @@ def forward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
         keep |= saved_storages(unit)
     elif checkpointing == "selective":
         keep |= selected_storages(unit)
-    steps = _run(unit.operations, keep)
-    source = unit.input
-    if source is not None and checkpointing == "none" and source.storage not in keep:
-        steps.append(_release([_freed(source, kept=True)]))
-    return steps
+    entering = unit.input if checkpointing == "none" else None
+    return _run(unit.operations, keep, entering=entering)
 
 
 def recompute(
@@ -159,10 +156,12 @@ def _run(
     operations: tuple[Operation, ...],
     keep: dict[Tensor, None],
     cached: dict[Tensor, None] | None = None,
+    entering: Tensor | None = None,
 ) -> list[Step]:
     """Walk forward; what nothing keeps goes after its last use.
 
-    A cached result is live already; from here on it lives like any other tensor.
+    What was kept before (a cached result, what enters) is live already; from here on it lives like
+    any other tensor.
     """
     cached = cached or {}
     last_use = {
@@ -170,23 +169,24 @@ def _run(
         for index, operation in enumerate(operations)
         for tensor in (*operation.outputs, *operation.inputs)
     }
-    live: dict[Tensor, None] = {}
+    earlier = cached if entering is None else {**cached, entering.storage: None}
+    live = {} if entering is None else {entering.storage: None}
     steps = []
     for index, operation in enumerate(operations):
         outputs = [t for t in operation.outputs if t.base is None]
         new = [t for t in outputs if t not in cached]
         live |= dict.fromkeys(outputs)
-        gone = [t for t in live if t not in keep and last_use[t] <= index]
+        gone = [t for t in live if t not in keep and last_use.get(t, 0) <= index]
         for tensor in gone:
             del live[tensor]
         changes = (
             *(_born(t, kept=t in keep) for t in new),
             *_transient(operation.forward_temporaries, operation.name),
-            *(_freed(t, kept=t in cached) for t in gone),
+            *(_freed(t, kept=t in earlier) for t in gone),
         )
         direction = "forward" if new or not outputs else "cached"
         steps.append(Step(operation, direction, changes))
-    leftover = [_freed(t, kept=t in cached) for t in live if t not in keep]
+    leftover = [_freed(t, kept=t in earlier) for t in live if t not in keep]
     return [*steps, _release(leftover)] if leftover else steps
 
 

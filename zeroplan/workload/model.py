@@ -3,9 +3,9 @@
 Every strategy sees the same list in forward order: embedding, blocks, the last norm and the head.
 """
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Head, Stack
 from zeroplan.units import Size
 from zeroplan.workload.batch import Batch

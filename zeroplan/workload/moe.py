@@ -4,8 +4,7 @@ The grouped path of transformers 5.24, `integrations/moe.py` (`grouped_mm_expert
 gathered expert by expert, so that a routed token keeps 4 h + 8 f bytes in a 2-byte dtype.
 """
 
-from dataclasses import dataclass, replace
-
+from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Mlp
 from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.units import Size

@@ -86,9 +86,8 @@ def linear(
             kernel="matmul",
             inputs=(x, *copies),
             outputs=(out,),
-            parameters=(weight, *biases),
+            parameters=biases if copies else (weight, *biases),
             saved=(x, *copies),
-            backward_temporaries=tuple(copy.bytes for copy in copies),
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
             module=full,
         )
@@ -97,17 +96,18 @@ def linear(
 
 
 def _weight_copy(tape: Tape, weight: Parameter) -> Tensor:
-    """Cast a weight for autocast, whose cache and autograd both hold the copy."""
-    size = weight.elements
+    """Cast a weight for autocast, whose cache and autograd both hold the copy.
+
+    Its gradient comes in the compute dtype, and this operation's backward casts it.
+    """
     copy = Tensor(
         f"{weight.name} copy",
-        size,
+        weight.elements,
         1,
         tape.itemsize,
-        differentiable=False,
         purpose="unsharded_parameters",
     )
-    tape.add(Operation(name=copy.name, kernel="memory", outputs=(copy,)))
+    tape.add(Operation(name=copy.name, kernel="memory", outputs=(copy,), parameters=(weight,)))
     return copy
 
 
@@ -201,12 +201,9 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
     rows = x.rows * (x.width // kind.width) if kind.heads == 1 else x.rows * kind.heads
     if tape.batch.eager and kind.kind == "rms":
         return _eager_rms_norm(tape, x, rows, tuple(weights), full, name)
-    statistics = tape.tensor(
-        f"{name} statistics",
-        rows,
-        1 if kind.kind == "rms" else 2,
-        itemsize=FP32,
-        differentiable=False,
+    statistics = tuple(
+        tape.tensor(f"{name} {each}", rows, 1, itemsize=FP32, differentiable=False)
+        for each in (("rstd",) if kind.kind == "rms" else ("mean", "rstd"))
     )
     out = tape.like(name, x)
     tape.add(
@@ -214,9 +211,9 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
             name=name,
             kernel="memory",
             inputs=(x,),
-            outputs=(out, statistics),
+            outputs=(out, *statistics),
             parameters=tuple(weights),
-            saved=(x, statistics),
+            saved=(x, *statistics),
             module=full,
         )
     )
@@ -226,19 +223,40 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
 def _eager_rms_norm(
     tape: Tape, x: Tensor, rows: Size, weights: tuple[Parameter, ...], full: str, name: str
 ) -> Tensor:
+    """Square, mean, rsqrt, two products, each a kernel.
+
+    In backward the power rule makes x^1 and 2 x^1 first, and the gradients of the statistic and of
+    the weight are sums over a product as large as x.
+    """
     wide = cast(tape, x, FP32, f"{name} fp32")
-    squared = elementwise(tape, f"{name} square", (wide,), saved=(wide,))
+    squared = tape.like(f"{name} square", wide)
     rstd = tape.tensor(f"{name} rstd", rows, 1, itemsize=FP32)
+    scaled = tape.like(f"{name} scaled", wide)
     tape.add(
         Operation(
-            name=f"{name} rstd",
+            name=squared.name,
             kernel="memory",
-            inputs=(squared,),
-            outputs=(rstd,),
-            saved=(rstd,),
+            inputs=(wide,),
+            outputs=(squared,),
+            saved=(wide,),
+            backward_temporaries=(wide.bytes, wide.bytes),
         )
     )
-    scaled = multiply(tape, wide, rstd, f"{name} scaled")
+    tape.add(
+        Operation(
+            name=rstd.name, kernel="memory", inputs=(squared,), outputs=(rstd,), saved=(rstd,)
+        )
+    )
+    tape.add(
+        Operation(
+            name=scaled.name,
+            kernel="memory",
+            inputs=(wide, rstd),
+            outputs=(scaled,),
+            saved=(wide, rstd),
+            backward_temporaries=(wide.bytes,),
+        )
+    )
     narrow = cast(tape, scaled, x.itemsize, f"{name} narrow")
     out = tape.like(name, narrow)
     tape.add(
@@ -249,6 +267,7 @@ def _eager_rms_norm(
             outputs=(out,),
             parameters=weights,
             saved=(narrow,),
+            backward_temporaries=(narrow.bytes,),
             module=full,
         )
     )

@@ -5,9 +5,9 @@ on tensors. The tape knows storages, not values: who reads and writes them, whic
 keeps, what the operation costs. Nothing here knows GPUs, seconds or a strategy.
 """
 
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from zeroplan.records import dataclass, field, replace
 from zeroplan.spec.architecture import Role
 from zeroplan.units import Size
 from zeroplan.workload.batch import Batch

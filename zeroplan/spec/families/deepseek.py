@@ -5,9 +5,9 @@ The bias that corrects a router's choice is a buffer, and the layers that predic
 (`num_nextn_predict_layers`) are not in the classes: neither is counted.
 """
 
-from dataclasses import dataclass, replace
 from typing import Final
 
+from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Component
 from zeroplan.spec.families.experts import leading_dense, mixture, per_layer, shared_width
 from zeroplan.spec.families.shape import (

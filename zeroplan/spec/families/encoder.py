@@ -1,8 +1,8 @@
 """Encoders: BERT and its relatives, and ViT."""
 
-from dataclasses import dataclass, replace
 from typing import Final
 
+from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import (
     Architecture,
     Block,

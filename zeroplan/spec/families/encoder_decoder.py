@@ -1,8 +1,8 @@
 """Encoder-decoders: T5 and its relatives, BART and mBART, Whisper."""
 
-from dataclasses import dataclass, replace
 from typing import Final
 
+from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import (
     Architecture,
     Attention,

@@ -1,8 +1,8 @@
 """A decoder's numbers under their usual names, and the plain parts that follow from them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from zeroplan.records import dataclass
 from zeroplan.spec.architecture import (
     Architecture,
     Attention,

@@ -86,9 +86,7 @@ def rotary_tables(batch: Batch, width: int, dtype: torch.dtype) -> tuple[torch.T
     return tuple(torch.empty(length, width, dtype=dtype) for _ in range(2))
 
 
-def _rotated(
-    x: torch.Tensor, tables: tuple[torch.Tensor, ...], width: int | None
-) -> torch.Tensor:
+def _rotated(x: torch.Tensor, tables: tuple[torch.Tensor, ...], width: int | None) -> torch.Tensor:
     """Rotate a head, or its first `width` elements (GPT-NeoX, Phi)."""
     if width is None or width == x.shape[-1]:
         return _turned(x, tables)

@@ -101,9 +101,7 @@ class Embeddings(nn.Module):
 class Decoder(nn.Module):
     """Embeddings, blocks, norm and head."""
 
-    def __init__(
-        self, model: architecture.Architecture, batch: Batch, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, model: architecture.Architecture, batch: Batch, dtype: torch.dtype) -> None:
         super().__init__()
         stack, head = _parts(model)
         self.embeddings = Embeddings(stack, batch)

@@ -8,7 +8,6 @@ goes, which is when the CUDA caching allocator lowers `allocated_bytes`
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,11 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from zeroplan.records import dataclass
 from zeroplan.units import round_up
 from zeroplan.validate.record import Phase
 
 __all__ = ["Ledger", "storage_of"]
 
+ADDITION = torch.ops.aten.add.Tensor
 HOST = torch.ops.aten.lift_fresh.default
 """How `torch.tensor(1.0)` arrives: such numbers live on the host when the model is on a GPU."""
 
@@ -41,6 +42,8 @@ class Ledger(TorchDispatchMode):
         self.total = 0
         self.phase: Phase | None = None
         self.peaks: dict[Phase, tuple[int, str]] = {}
+        self.pending: tuple[weakref.ref[torch.UntypedStorage], int, str] | None = None
+        """An addition of two gradients, counted only if the older one outlives it."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -53,7 +56,10 @@ class Ledger(TorchDispatchMode):
             # the sharding propagation of DTensor runs on fake tensors of another mode
             if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake:
                 self.enter(tensor, on_host=func is HOST)
-        self.note(str(func))
+        if func is ADDITION and _by_the_engine():
+            self.pending = (weakref.ref(storage_of(args[0])), self.total, str(func))
+        else:
+            self.note(str(func))
         return result
 
     def enter(self, tensor: torch.Tensor, *, on_host: bool = False) -> None:
@@ -74,8 +80,16 @@ class Ledger(TorchDispatchMode):
 
     def note(self, moment: str) -> None:
         """Remember the level if it is the highest of the phase."""
-        if self.phase and self.total > self.peaks.get(self.phase, (-1, ""))[0]:
-            self.peaks[self.phase] = (self.total, moment)
+        if self.pending is not None:
+            older, level, addition = self.pending
+            self.pending = None
+            if older() is not None:
+                self._remember(level, addition)
+        self._remember(self.total, moment)
+
+    def _remember(self, level: int, moment: str) -> None:
+        if self.phase and level > self.peaks.get(self.phase, (-1, ""))[0]:
+            self.peaks[self.phase] = (level, moment)
 
     def bytes_of(self, tensors: Iterable[torch.Tensor]) -> int:
         """Sum the storages of tensors, each once. [B]"""
@@ -115,6 +129,15 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
     """Return the storage on this rank."""
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001  # to_local() would dispatch
     return local.untyped_storage()
+
+
+def _by_the_engine() -> bool:
+    """Whether autograd adds gradients up: in place, if it holds the older one alone.
+
+    Under a dispatch mode it does so into a new tensor instead (`can_accumulate_inplace` in
+    torch/csrc/autograd/input_buffer.cpp, 2.13), which must not be counted.
+    """
+    return torch._C._current_graph_task_id() >= 0 and not torch.is_grad_enabled()  # noqa: SLF001  # the only way to know
 
 
 def _rounded(storage: torch.UntypedStorage) -> int:

@@ -3,12 +3,12 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from zeroplan.estimation.record import PhasePeaks
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch.calls import CallLog
 from zeroplan.validate.pytorch.environment import DTYPES
@@ -101,11 +101,21 @@ def _step(setup: Setup, watch: _Watch) -> None:
 
 
 def _forward(setup: Setup, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    batch = setup.plan.workload.batch
+    return loss_of(setup.module, setup.logits, setup.plan, ids, labels)
+
+
+def loss_of(module, logits, plan, ids, labels):
+    batch = plan.workload.batch
     autocast = torch.autocast("cpu", DTYPES[batch.dtype]) if batch.autocast else nullcontext()
     with autocast:
-        logits = setup.logits(setup.module(ids))
-        return cross_entropy(logits, labels, batch)
+        output = logits(module(ids))
+        return cross_entropy(output, labels, batch)
+
+
+def probe(module, subject, plan):
+    batch = plan.workload.batch
+    ids = torch.zeros((batch.sequences, batch.sequence_length), dtype=torch.int64)
+    loss_of(module, subject.logits, plan, ids, ids).backward()
 
 
 def _at_rest(setup: Setup, ledger: Ledger) -> dict[str, int]:

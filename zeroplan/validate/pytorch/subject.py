@@ -1,10 +1,11 @@
 """What is run: a model, and where its parts are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from zeroplan.records import dataclass
 
 __all__ = ["Subject"]
 

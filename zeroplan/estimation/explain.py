@@ -1,0 +1,83 @@
+"""Every term of one strategy's estimate, and what would change it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from zeroplan.compute.gpu import gpu_price
+from zeroplan.estimation.answer import answer, plan_for
+from zeroplan.estimation.explain_assumptions import sensitivities
+from zeroplan.estimation.explain_peak import buffers_at_peak, highest, moment, next_moments
+from zeroplan.estimation.explain_record import Explanation
+from zeroplan.estimation.explain_remedies import remedies
+from zeroplan.estimation.explain_terms import deepspeed_accounting, memory_terms
+from zeroplan.estimation.explain_times import time_terms
+from zeroplan.estimation.record import Estimate, StrategyEstimate
+from zeroplan.estimation.resolve import resolve
+from zeroplan.hardware import load_catalogue
+from zeroplan.memory.walk import trace
+from zeroplan.schedule import script
+from zeroplan.sharding.strategies import sharding
+from zeroplan.spec.run import Run
+from zeroplan.spec.toml import load_spec
+
+__all__ = ["explain"]
+
+
+def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: object) -> Explanation:
+    """Explain one strategy's estimate: the peak, its terms, what lowers it, what it rests on.
+
+    Parameters
+    ----------
+    run
+        The question; without one it is made of the keys. Where it names no strategy, the fastest
+        that fits is explained, else the one that needs least memory.
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    **keys
+        Keys of the spec file by name; `model` is the model's source.
+
+    Raises
+    ------
+    SpecError
+        The question names something unknown, contradictory or not modelled.
+
+    Examples
+    --------
+    >>> explain(model="8b", gpus=8, strategy="fsdp2").peak.phase
+    'backward'
+
+    """
+    question = resolve(load_spec(**keys) if run is None else run, profiles)
+    whole = answer(question)
+    now, chosen = _choose(whole)
+    plan = plan_for(question, sharding(now.strategy), {})
+    step = script(plan)
+    found = trace(step)
+    phase, peak = highest(found.phases)
+    named = question.run.cluster.node
+    node = load_catalogue(profiles).node(named) if named else None
+    price = gpu_price(question.gpu, plan.training.compute_dtype)
+    return Explanation(
+        inputs=replace(whole.inputs, sharding=replace(plan.choice, strategy=now.strategy)),
+        chosen=chosen,
+        estimate=now,
+        peak=moment(phase, peak, peak.bytes),
+        buffers=buffers_at_peak(step, phase, peak),
+        next_moments=next_moments(step, peak),
+        remedies=remedies(question, plan, now, profiles),
+        memory_terms=memory_terms(question, plan, step, found, now.memory),
+        accounting=deepspeed_accounting(plan, now.memory.peak_breakdown_bytes),
+        time_terms=time_terms(step, price, now),
+        sensitivities=sensitivities(question, plan, step, found, now, node),
+        notes=whole.notes,
+    )
+
+
+def _choose(whole: Estimate) -> tuple[StrategyEstimate, str]:
+    """Choose a strategy to explain and say why it is this one."""
+    if len(whole.estimates) == 1:
+        return whole.estimates[0], "the strategy asked for"
+    if whole.fastest is not None:
+        return whole.fastest, "the fastest strategy that fits"
+    smallest = min(whole.estimates, key=lambda each: each.memory.peak_allocated_bytes)
+    return smallest, "nothing fits; the strategy with the smallest peak"

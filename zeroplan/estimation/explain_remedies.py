@@ -1,0 +1,187 @@
+"""What would lower the peak: the changes that apply are tried, each with its price."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from zeroplan.errors import SpecError
+from zeroplan.estimation.answer import answer
+from zeroplan.estimation.explain_record import Remedy
+from zeroplan.estimation.record import PeakBreakdown, StrategyEstimate
+from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.rows import plain
+from zeroplan.schedule.plan import Plan
+from zeroplan.spec.applies import applies
+from zeroplan.spec.hints import spelled
+from zeroplan.spec.reading import flatten, read_run
+from zeroplan.spec.run import Strategy
+
+__all__ = ["remedies"]
+
+LEAST_SHARE: Final = 0.01
+"""Share of the peak that a change must save, and that what it acts on must have."""
+
+NEXT: Final[dict[Strategy, tuple[Strategy, ...]]] = {
+    "ddp": ("zero1", "fsdp2"),
+    "torch-zero1": ("fsdp2",),
+    "zero0": ("zero1",),
+    "zero1": ("zero2", "zero3"),
+    "zero2": ("zero3",),
+    "zero3": ("fsdp2",),
+    "fsdp1": ("fsdp2",),
+    "hsdp": ("fsdp2",),
+}
+"""Strategies that divide more, or keep less beside what they divide."""
+
+
+class Candidate(NamedTuple):
+    """Keys to set, what they act on, and what that costs."""
+
+    keys: dict[str, object]
+    lowers: tuple[str, ...]
+    """Parts of the peak; a change is tried where one of them is large enough."""
+    why: str
+
+
+ACTIVATIONS: Final = ("activations", "temporaries")
+STATES: Final = ("parameters", "gradients", "optimizer", "temporaries")
+REDUCTION: Final = ("reduce_scatter_buffers", "unsharded_gradients", "gradients", "temporaries")
+
+CANDIDATES: Final = (
+    Candidate(
+        {"training.activation_checkpointing": "full"}, ACTIVATIONS, "every block runs forward twice"
+    ),
+    Candidate(
+        {"training.activation_checkpointing": "selective"},
+        ACTIVATIONS,
+        "all but attention and every second matmul run twice",
+    ),
+    Candidate(
+        {"training.activation_checkpointing": "every-2"},
+        ACTIVATIONS,
+        "every second block runs forward twice",
+    ),
+    Candidate({"training.checkpoint_reentrant": False}, ACTIVATIONS, "nothing"),
+    Candidate({"model.loss": "chunked"}, ("loss",), "the head's matmul runs twice"),
+    Candidate(
+        {"model.loss": "fused-linear"}, ("loss",), "a custom kernel; gradients made in forward"
+    ),
+    Candidate({"model.loss": "model-dtype-logits"}, ("loss",), "less exact logits"),
+    Candidate({"model.attention": "flash"}, ACTIVATIONS, "nothing: it is faster"),
+    Candidate({"model.norm": "fused"}, ACTIVATIONS, "nothing: it is faster"),
+    Candidate({"model.compile": True}, ACTIVATIONS, "compiling at the start"),
+    Candidate({"training.optimizer_implementation": "fused"}, ("temporaries",), "nothing"),
+    Candidate({"training.reduce_dtype": "bf16"}, REDUCTION, "gradients are summed less exactly"),
+    Candidate(
+        {"sharding.root_wrap": "separate"}, ("unsharded_parameters",), "one more group to gather"
+    ),
+    Candidate(
+        {"sharding.root_reshard_after_forward": True},
+        ("unsharded_parameters",),
+        "the root group is gathered twice",
+    ),
+    Candidate(
+        {"sharding.reshard_after_forward": True},
+        ("unsharded_parameters",),
+        "parameters are gathered again in backward",
+    ),
+    Candidate(
+        {"sharding.reshard_after_backward": True},
+        ("unsharded_parameters",),
+        "parameters are gathered in every micro-step",
+    ),
+    Candidate(
+        {"sharding.synchronize_gradients": "every"},
+        ("unsharded_gradients", "gradients"),
+        "gradients are reduced in every micro-step",
+    ),
+    Candidate({"sharding.gradient_as_bucket_view": True}, ("gradients",), "nothing"),
+    Candidate(
+        {"sharding.deepspeed.reduce_bucket_size": 50_000_000},
+        REDUCTION,
+        "more and smaller reductions",
+    ),
+    Candidate({"sharding.deepspeed.overlap_comm": False}, REDUCTION, "reductions are waited for"),
+)
+
+
+def remedies(
+    question: Question, plan: Plan, now: StrategyEstimate, profiles: Path | None
+) -> tuple[Remedy, ...]:
+    """Return the changes that lower the peak, best first."""
+    tried = (_tried(question, each, now, profiles) for each in _candidates(question, plan, now))
+    least = LEAST_SHARE * now.memory.peak_allocated_bytes
+    found = [each for each in tried if each is not None and each.saved_bytes >= least]
+    return tuple(sorted(found, key=lambda each: -each.saved_bytes))
+
+
+def _candidates(question: Question, plan: Plan, now: StrategyEstimate) -> Iterator[Candidate]:
+    """Yield the changes that this run has not made and whose target is large at its peak."""
+    run = flatten(plain(question.run))
+    resolved = run | {"training.optimizer_implementation": plan.dtypes.implementation}
+    for each in (*CANDIDATES, *_of_this_run(question, plan)):
+        applying = all(applies(key, [plan.row.strategy]) for key in each.keys)
+        changes = any(resolved[key] != value for key, value in each.keys.items())
+        if applying and changes and _weighs(each, now) and not _weaker(each, run):
+            yield each
+
+
+def _of_this_run(question: Question, plan: Plan) -> Iterator[Candidate]:
+    """Yield the changes whose values depend on the run's own."""
+    training, gpus = question.run.training, question.run.cluster.gpus
+    if training.micro_batch_size % 2 == 0:
+        halves = {
+            "training.micro_batch_size": training.micro_batch_size // 2,
+            "training.gradient_accumulation_steps": training.gradient_accumulation_steps * 2,
+        }
+        why = "twice the micro-steps, smaller matmuls"
+        yield Candidate(halves, ("activations", "loss", "temporaries"), why)
+    for strategy in NEXT.get(plan.row.strategy, ()):
+        yield Candidate({"sharding.strategy": strategy}, STATES, "more communication")
+    if plan.row.divides_optimizer and question.run.sharding.shard_size is None:
+        yield Candidate({"cluster.gpus": 2 * gpus}, STATES, "twice the GPUs, twice the batch")
+
+
+def _weighs(candidate: Candidate, now: StrategyEstimate) -> bool:
+    peak: PeakBreakdown = now.memory.peak_breakdown_bytes
+    acted_on = sum(getattr(peak, part) for part in candidate.lowers)
+    return bool(acted_on >= LEAST_SHARE * now.memory.peak_allocated_bytes)
+
+
+def _weaker(candidate: Candidate, run: dict[str, object]) -> bool:
+    """Whether blocks are checkpointed whole already, so that any other rule keeps more."""
+    key = "training.activation_checkpointing"
+    return key in candidate.keys and run[key] == "full"
+
+
+def _tried(
+    question: Question, candidate: Candidate, now: StrategyEstimate, profiles: Path | None
+) -> Remedy | None:
+    named = {"sharding.strategy": now.strategy} | candidate.keys
+    try:
+        run = read_run(flatten(plain(question.run)), named)
+        changed = answer(resolve(run, profiles, architecture=question.architecture)).estimates[0]
+    except SpecError:  # the change contradicts another key
+        return None
+    return _remedy(candidate, now, changed)
+
+
+def _remedy(candidate: Candidate, now: StrategyEstimate, then: StrategyEstimate) -> Remedy:
+    def extra(name: str) -> float:
+        return (getattr(then.time, name) or 0.0) - (getattr(now.time, name) or 0.0)
+
+    change = ", ".join(
+        f"{key.rpartition('.')[2]} {spelled(value)}" for key, value in candidate.keys.items()
+    )
+    return Remedy(
+        change=change,
+        saved_bytes=now.memory.peak_allocated_bytes - then.memory.peak_allocated_bytes,
+        peak_allocated_bytes=then.memory.peak_allocated_bytes,
+        device_bytes=then.memory.device_bytes,
+        verdict=then.verdict,
+        step_seconds=then.time.step_seconds or 0.0,
+        extra_seconds=extra("step_seconds"),
+        extra_compute_seconds=extra("compute_seconds"),
+        extra_exposed_seconds=extra("exposed_communication_seconds"),
+        why=candidate.why,
+    )

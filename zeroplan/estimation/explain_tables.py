@@ -1,0 +1,211 @@
+"""An explanation as tables, for the terminal, the notebook and the page alike."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Final
+
+from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation
+from zeroplan.rows import Cell, Column, Table, readable, significant
+from zeroplan.units import GIB
+
+__all__ = ["tables"]
+
+SMALL: Final = 0.005
+"""Share of the peak below which storages of one category are told as one."""
+
+WORDS: Final = {"block": "of blocks", "root": "of the root group"}
+"""Owners that read better beside their category."""
+
+
+def tables(told: Explanation, *, wide: bool = False) -> Iterator[Table]:
+    """Yield the tables in reading order; `wide` tells the smallest storages one by one."""
+    yield _buffers(told, SMALL if not wide else 0.0)
+    yield _moments(told)
+    if told.remedies:
+        yield _remedies(told)
+    yield _memory(told)
+    if told.accounting is not None:
+        yield _accounting(told.accounting)
+    yield _time(told)
+    if told.sensitivities:
+        yield _assumptions(told)
+
+
+def _buffers(told: Explanation, small: float) -> Table:
+    peak = told.peak.tensor_bytes
+    rows: list[tuple[Cell, ...]] = []
+    for category, members in groupby(told.buffers, key=lambda buffer: buffer.category):
+        heads = iter([category.replace("_", " ")])
+        for each in _gathered(members, small * peak):
+            name = WORDS.get(each.owner, each.owner)
+            count = "" if each.count is None else f"{each.count:,}"
+            rows.append((next(heads, ""), name, each.blocks, count, *_parts(each.bytes, peak)))
+    return Table(
+        title=f"Live at the peak: {told.peak.name}",
+        columns=(
+            Column(name="category", is_text=True),
+            Column(name="what", is_text=True),
+            Column(name="blocks", is_text=True),
+            Column(name="count"),
+            Column(name="size", unit="GiB"),
+            Column(name="share", unit="%"),
+        ),
+        rows=(*rows, ("all tensors", "", "", "", *_parts(peak, peak))),
+    )
+
+
+def _parts(size: int, peak: int) -> tuple[str, str]:
+    """Return a size in GiB and in per cent of the peak, decimals in line."""
+    return f"{size / GIB:,.2f}", f"{100 * size / peak:.1f}"
+
+
+def _gathered(members: Iterable[Buffer], small_bytes: float) -> Iterator[Buffer]:
+    """Yield the large storages of a category, then its small ones as one."""
+    minor = []
+    for each in members:
+        if abs(each.bytes) >= small_bytes:
+            yield each
+        else:
+            minor.append(each)
+    if len(minor) > 1:
+        size = sum(each.bytes for each in minor)
+        yield replace(minor[0], owner=f"{len(minor)} smaller", blocks="", count=None, bytes=size)
+    else:
+        yield from minor
+
+
+def _moments(told: Explanation) -> Table:
+    return Table(
+        title="The next moments",
+        columns=(
+            Column(name="moment", is_text=True),
+            Column(name="tensors", unit="GiB"),
+            Column(name="below the peak", unit="GiB"),
+        ),
+        rows=tuple(
+            (each.name, each.tensor_bytes / GIB, each.below_peak_bytes / GIB)
+            for each in told.next_moments
+        ),
+    )
+
+
+def _remedies(told: Explanation) -> Table:
+    step = told.estimate.time.step_seconds or 0.0
+    return Table(
+        title="What would lower the peak, and its price",
+        columns=(
+            Column(name="change", is_text=True),
+            Column(name="saves", unit="GiB"),
+            Column(name="peak", unit="GiB"),
+            Column(name="verdict", is_text=True),
+            Column(name="step", unit="s"),
+            Column(name="step", unit="%"),
+            Column(name="compute", unit="s"),
+            Column(name="waiting", unit="s"),
+            Column(name="price", is_text=True),
+        ),
+        rows=tuple(
+            (
+                each.change,
+                each.saved_bytes / GIB,
+                each.peak_allocated_bytes / GIB,
+                each.verdict.replace("_", " "),
+                _signed(each.extra_seconds),
+                _signed(100 * each.extra_seconds / step) if step else None,
+                _signed(each.extra_compute_seconds),
+                _signed(each.extra_exposed_seconds),
+                each.why,
+            )
+            for each in told.remedies
+        ),
+    )
+
+
+def _memory(told: Explanation) -> Table:
+    return Table(
+        title="Where the bytes come from",
+        columns=(
+            Column(name="term", is_text=True),
+            Column(name="size", unit="GiB"),
+            Column(name="formula", is_text=True),
+        ),
+        rows=tuple((each.name, each.value / GIB, each.formula) for each in told.memory_terms),
+    )
+
+
+def _accounting(accounting: Accounting) -> Table:
+    rows = accounting.rows
+    counted = sum(row.counted_bytes for row in rows)
+    live = sum(row.live_bytes for row in rows)
+    total: tuple[Cell, ...] = (
+        "together", counted / GIB, live / GIB, _signed((live - counted) / GIB), ""
+    )  # fmt: skip
+    return Table(
+        title=f"{accounting.name} beside the peak",
+        columns=(
+            Column(name="part", is_text=True),
+            Column(name="it says", unit="GiB"),
+            Column(name="at the peak", unit="GiB"),
+            Column(name="difference", unit="GiB"),
+            Column(name="why", is_text=True),
+        ),
+        rows=(
+            *(
+                (
+                    row.name,
+                    row.counted_bytes / GIB,
+                    row.live_bytes / GIB,
+                    _signed((row.live_bytes - row.counted_bytes) / GIB),
+                    row.why,
+                )
+                for row in rows
+            ),
+            total,
+        ),
+    )
+
+
+def _time(told: Explanation) -> Table:
+    return Table(
+        title="Where the seconds come from",
+        columns=(
+            Column(name="term", is_text=True),
+            Column(name="time", unit="s"),
+            Column(name="formula", is_text=True),
+        ),
+        rows=tuple((each.name, each.value, each.formula) for each in told.time_terms),
+    )
+
+
+def _assumptions(told: Explanation) -> Table:
+    return Table(
+        title="Which assumption matters most",
+        columns=(
+            Column(name="figure", is_text=True),
+            Column(name="value", is_text=True),
+            Column(name="band", unit="±%"),
+            Column(name="step", unit="s", is_text=True),
+            Column(name="device", unit="GiB", is_text=True),
+            Column(name="known", is_text=True),
+        ),
+        rows=tuple(
+            (
+                each.name,
+                readable(each.value, each.unit),
+                100 * each.rel_uncertainty,
+                _range(each.step_seconds),
+                _range(tuple(size / GIB for size in each.device_bytes)),
+                each.kind,
+            )
+            for each in told.sensitivities
+        ),
+    )
+
+
+def _signed(value: float) -> str:
+    return f"+{significant(value, 2)}" if value > 0 else significant(value, 2)
+
+
+def _range(ends: tuple[float, ...]) -> str:
+    return " to ".join(map(_signed, ends)) if any(ends) else "-"

@@ -1,0 +1,197 @@
+"""Where the bytes come from: the states, the activations, the loss and what the driver adds."""
+
+from collections.abc import Iterator
+
+from zeroplan.estimation.explain_peak import highest_bytes
+from zeroplan.estimation.explain_record import Accounting, AccountingRow, Term
+from zeroplan.estimation.record import Memory, PeakBreakdown
+from zeroplan.estimation.resolve import Question
+from zeroplan.memory.device import COMMUNICATOR_BYTES, SEGMENT_BYTES
+from zeroplan.memory.walk import Trace
+from zeroplan.rows import readable, significant
+from zeroplan.schedule.events import Script
+from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.accounting import deepspeed_state_bytes
+from zeroplan.units import round_up
+from zeroplan.workload.liveness import Checkpointing
+from zeroplan.workload.model import Unit
+
+__all__ = ["deepspeed_accounting", "memory_terms"]
+
+DEEPSPEED: tuple[str, ...] = ("zero2", "zero3")
+"""Strategies for which DeepSpeed has an estimator."""
+
+
+def memory_terms(
+    question: Question, plan: Plan, step: Script, found: Trace, memory: Memory
+) -> tuple[Term, ...]:
+    """List the terms of a GPU's memory, each with its formula."""
+    return (
+        *_states(plan, memory),
+        *_kept(plan),
+        *_loss(question, plan, step),
+        *_device(question, plan, found, memory),
+    )
+
+
+def _bytes(name: str, value: float, formula: str) -> Term:
+    return Term(name=name, value=value, unit="B", formula=formula)
+
+
+def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
+    """State the three states: parameters x bytes / ranks, and the padding that makes them more."""
+    row, held = plan.row, plan.dtypes
+    for name, value, itemsize, divided, words in (
+        ("parameters", memory.parameters_bytes, held.parameter, row.divides_parameters, ""),
+        ("gradients", memory.gradients_bytes, held.gradient, row.divides_gradients, ""),
+        (
+            "optimizer states",
+            memory.optimizer_bytes,
+            held.optimizer,
+            row.divides_optimizer,
+            _optimizer_words(plan),
+        ),
+    ):
+        ranks = plan.groups.shard.ranks if divided else 1
+        whole = _elements(plan)
+        formula = f"{whole:,} x {itemsize} B{words}" + (f" / {ranks} ranks" if divided else "")
+        padding = value - whole * itemsize / ranks
+        if padding >= 1:
+            formula += f" + {_size(padding)} padding"
+        yield _bytes(name, value, formula)
+
+
+def _optimizer_words(plan: Plan) -> str:
+    held = plan.dtypes
+    parts = [f"{held.states} x {held.state}"] if held.states else []
+    if held.master:
+        parts.insert(0, f"master {held.master}")
+    return f" ({' + '.join(parts)})" if parts else ""
+
+
+def _elements(plan: Plan) -> int:
+    return sum(parameter.elements * times for parameter, times in plan.parameters)
+
+
+def _kept(plan: Plan) -> Iterator[Term]:
+    """State what one block of each kind leaves for its backward, its output included."""
+    kinds: dict[tuple[Unit, Checkpointing], list[int]] = {}
+    for index, unit in enumerate(plan.units):
+        if unit.kind == "block":
+            kinds.setdefault((unit, plan.checkpointing(index)), []).append(index)
+    tokens = plan.workload.batch.tokens
+    for (_, mode), indices in kinds.items():
+        segment, _ = plan.forward_parts(indices[0])
+        kept = sum(change.bytes for change in segment.changes)
+        name = "one block keeps" if len(kinds) == 1 else f"each of {len(indices)} blocks keeps"
+        why = {
+            "none": "what autograd saves",
+            "full": "its output alone: the next block's input",
+            "selective": "its output, attention and every second matmul",
+        }[mode]
+        yield _bytes(name, kept, f"{tokens:,} tokens x {kept / tokens:,.0f} B: {why}")
+
+
+def _loss(question: Question, plan: Plan, step: Script) -> Iterator[Term]:
+    high = highest_bytes(step, "loss")
+    head = question.architecture.head
+    if head is None or not high:
+        return
+    tokens = plan.workload.batch.tokens
+    each = high / (tokens * head.rows)
+    yield _bytes(
+        "loss, at its highest",
+        high,
+        f"{tokens:,} tokens x {head.rows:,} words x {significant(each)} B: {question.run.model.loss}",
+    )
+
+
+def _device(question: Question, plan: Plan, found: Trace, memory: Memory) -> Iterator[Term]:
+    """State what comes on top of the tensors; a stream's pool keeps what it once reached."""
+    workspaces = memory.peak_allocated_bytes - memory.peak_tensor_bytes
+    yield _bytes("cuBLAS workspaces", workspaces, "two handles: forward's thread and autograd's")
+    pools = {name: round_up(size, SEGMENT_BYTES) for name, size in found.pools_bytes.items()}
+    beyond = sum(pools.values()) - memory.peak_tensor_bytes
+    if len(pools) > 1:
+        listed = " + ".join(f"{name} {_size(size)}" for name, size in pools.items())
+        yield _bytes("pools beyond the peak", beyond, f"each stream keeps its highest: {listed}")
+    if memory.reserved_bytes is not None and memory.device_bytes is not None:
+        slack = memory.reserved_bytes - sum(pools.values()) - workspaces
+        yield _bytes("fragmentation", slack, "assumed share of all pools")
+        nccl = plan.row.communicators * COMMUNICATOR_BYTES.value
+        alone = plan.groups.world.ranks == 1
+        context = question.gpu.context_bytes.value
+        yield _bytes(
+            "CUDA context", context, f"{question.gpu.id}: {question.gpu.context_bytes.kind}"
+        )
+        if not alone:
+            yield _bytes(
+                "NCCL", nccl, f"{plan.row.communicators} x {_size(COMMUNICATOR_BYTES.value)}"
+            )
+        tensors = _size(memory.peak_tensor_bytes)
+        yield _bytes(
+            "device memory", memory.device_bytes, f"{tensors} of tensors and what follows it"
+        )
+
+
+def deepspeed_accounting(plan: Plan, peak: PeakBreakdown) -> Accounting | None:
+    """Lay DeepSpeed's estimator beside what lives at the peak, part by part."""
+    if plan.row.strategy not in DEEPSPEED:
+        return None
+    whole, ranks = _elements(plan), plan.groups.shard.ranks
+    layer = _largest_layer(plan)
+    states = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer)
+    parameters = deepspeed_state_bytes(
+        plan.row, whole, ranks, largest_layer=layer, offload="optimizer"
+    )
+    claim = f"4 B x {layer:,} + 2 B x P / {ranks}" if plan.row.divides_parameters else "2 B x P"
+    rows = (
+        _row("parameters", parameters, peak.parameters + peak.unsharded_parameters, claim),
+        _row(
+            "gradients and optimizer",
+            states - parameters,
+            peak.gradients + peak.unsharded_gradients + peak.optimizer,
+            _states_words(plan),
+        ),
+        *_left_out(peak),
+    )
+    return Accounting(name="DeepSpeed's estimator", rows=rows)
+
+
+def _states_words(plan: Plan) -> str:
+    itemsize = 16 if plan.row.divides_parameters else 18
+    return (
+        f"{itemsize} B x P / {plan.groups.shard.ranks}: it counts fp32 gradients throughout, "
+        "and no gradient before it is divided"
+    )
+
+
+def _left_out(peak: PeakBreakdown) -> Iterator[AccountingRow]:
+    for name, size in (
+        ("activations", peak.activations),
+        ("loss", peak.loss),
+        ("all-gather buffers", peak.all_gather_buffers),
+        ("reduction buckets", peak.reduce_scatter_buffers),
+        ("temporaries", peak.temporaries),
+        ("workspaces", peak.workspaces),
+        ("other", peak.other),
+    ):
+        if size:
+            yield _row(name, 0, size, "left out")
+
+
+def _row(name: str, counted: int, live: int, why: str) -> AccountingRow:
+    return AccountingRow(name=name, counted_bytes=counted, live_bytes=live, why=why)
+
+
+def _largest_layer(plan: Plan) -> int:
+    """Parameters of the module that has most of its own. [elements]"""
+    return max(
+        sum(parameter.elements for parameter in operation.parameters)
+        for unit in plan.units
+        for operation in unit.operations
+    )
+
+
+def _size(value: float) -> str:
+    return readable(value, "B")

@@ -1,0 +1,125 @@
+"""Where the seconds come from: kernels by what bounds them, copies, the optimizer, collectives."""
+
+from typing import Final
+
+from zeroplan.compute.gpu import GpuPrice
+from zeroplan.compute.price import steps_seconds
+from zeroplan.estimation.explain_record import Term
+from zeroplan.estimation.record import Collective, StrategyEstimate
+from zeroplan.records import dataclass
+from zeroplan.rows import readable, significant
+from zeroplan.schedule.events import Script
+from zeroplan.units import GB, TERA
+from zeroplan.workload.liveness import Step
+
+__all__ = ["time_terms"]
+
+NAMES: Final = {"matmul": "matmuls", "scores": "matmuls", "attention": "attention"}
+REST: Final = "memory-bound kernels"
+
+
+@dataclass(slots=True)
+class _Work:
+    """What kernels of one kind do in a step."""
+
+    forward_seconds: float = 0.0
+    again_seconds: float = 0.0
+    backward_seconds: float = 0.0
+    flop: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """[s]"""
+        return self.forward_seconds + self.again_seconds + self.backward_seconds
+
+
+def time_terms(step: Script, price: GpuPrice, estimate: StrategyEstimate) -> tuple[Term, ...]:
+    """List the terms of the step time, each with its formula."""
+    time = estimate.time
+    work = _kernels(step, price)
+    copies = _copies_bytes(step)
+    terms = [_kernel_term(name, each, price) for name, each in work.items() if each.seconds]
+    for name, moved in copies.items():
+        if moved:
+            at = f"{readable(moved, 'B')} at {significant(price.bytes_per_second / GB)} GB/s"
+            terms.append(_seconds(name, moved / price.bytes_per_second, at))
+    terms += [_collective_term(each) for each in estimate.communication.collectives]
+    if time.exposed_communication_seconds is not None and time.step_seconds is not None:
+        waits = time.exposed_communication_seconds
+        terms.append(_seconds("waiting for communication", waits, "what compute does not hide"))
+        terms.append(_seconds("step", time.step_seconds, "kernels, copies, optimizer and waiting"))
+    return tuple(terms)
+
+
+def _seconds(name: str, value: float, formula: str) -> Term:
+    return Term(name=name, value=value, unit="s", formula=formula)
+
+
+def _kernels(step: Script, price: GpuPrice) -> dict[str, _Work]:
+    """Share each run of operations out among its kernels, in proportion to their time alone."""
+    work = {name: _Work() for name in (*dict.fromkeys(NAMES.values()), REST)}
+    known: dict[int, list[float]] = {}
+    for event, times in step.calls():
+        if id(event.steps) not in known:
+            known[id(event.steps)] = _shares(event.steps, price)
+        for each, seconds in zip(event.steps, known[id(event.steps)], strict=True):
+            kind = work[NAMES.get(each.operation.kernel, REST)]
+            if each.direction == "backward":
+                kind.backward_seconds += times * seconds
+            elif event.phase == "backward":
+                kind.again_seconds += times * seconds
+            else:
+                kind.forward_seconds += times * seconds
+            kind.flop += times * _flop(each)
+    return work
+
+
+def _shares(steps: tuple[Step, ...], price: GpuPrice) -> list[float]:
+    alone = [float(steps_seconds((each,), price)[0]) for each in steps]
+    total = float(steps_seconds(steps, price)[0])
+    scale = total / (sum(alone) or 1.0)
+    return [seconds * scale for seconds in alone]
+
+
+def _flop(step: Step) -> float:
+    operation = step.operation
+    if step.direction == "cached":
+        return 0.0
+    ratio = operation.backward_ratio if step.direction == "backward" else 1.0
+    return float(operation.flop * operation.visible_share * ratio)
+
+
+def _kernel_term(name: str, work: _Work, price: GpuPrice) -> Term:
+    parts = [f"forward {significant(work.forward_seconds)}"]
+    if work.again_seconds:
+        parts.append(f"again {significant(work.again_seconds)}")
+    parts.append(f"backward {significant(work.backward_seconds)}")
+    words = ", ".join(parts)
+    if work.flop and name != REST:
+        rate = work.flop / work.seconds
+        share = 100 * rate / price.peak_flop_per_second
+        words = (
+            f"{significant(work.flop / TERA)} TFLOP at {significant(rate / TERA)} TFLOP/s, "
+            f"{significant(share)} % of the peak ({words})"
+        )
+    return _seconds(name, work.seconds, words)
+
+
+def _copies_bytes(step: Script) -> dict[str, float]:
+    """HBM bytes of copies of the compute stream, those of the optimizer apart. [B]"""
+    moved = {"copies in and out of buffers": 0.0, "optimizer": 0.0}
+    for event, times in step.calls():
+        if event.stream == "compute":
+            name = "optimizer" if event.phase == "optimizer" else "copies in and out of buffers"
+            moved[name] += times * float(event.traffic_bytes)
+    return moved
+
+
+def _collective_term(call: Collective) -> Term:
+    name = f"{call.name.replace('_', '-')}, {call.phase}"
+    calls = "1 call" if call.count == 1 else f"{call.count:,} calls"
+    sent = f"{readable(call.wire_bytes, 'B')} sent per GPU"
+    rate = ""
+    if call.seconds:
+        rate = f", {significant(call.wire_bytes / call.seconds / GB)} GB/s"
+    return _seconds(name, call.seconds or 0.0, f"{calls} in the {call.group} group: {sent}{rate}")

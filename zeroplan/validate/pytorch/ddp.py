@@ -1,0 +1,103 @@
+"""DistributedDataParallel in steady state, and ZeroRedundancyOptimizer on top of it.
+
+DDP rearranges its buckets before the second forward, from data that fake tensors do not have. So
+the order in which gradients arrive is recorded first, and its own function forms the buckets from
+that order at once.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from zeroplan.schedule.plan import Plan
+from zeroplan.units import MIB
+
+__all__ = ["data_parallel", "gradient_order", "micro_step"]
+
+DEFAULT_BUCKET_BYTES = 25 * MIB
+
+
+class _SteadyReducer:
+    """DDP's reducer, which has nothing to rearrange any more."""
+
+    def __init__(self, reducer: Any) -> None:
+        self._reducer = reducer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+    def _rebuild_buckets(self) -> bool:
+        return False
+
+
+def data_parallel(module: nn.Module, plan: Plan, order: list[int]) -> DistributedDataParallel:
+    """Wrap a module; `order` lists its parameters as their gradients arrive."""
+    choice = plan.choice
+    default = choice.bucket_bytes == DEFAULT_BUCKET_BYTES
+    with _arranged(order, choice.bucket_bytes, default=default):
+        wrapped = DistributedDataParallel(
+            module,
+            init_sync=False,
+            bucket_cap_mb=None if default else choice.bucket_bytes / MIB,  # type: ignore[arg-type]  # a float is scaled all the same
+            gradient_as_bucket_view=choice.gradient_as_bucket_view,
+        )
+    wrapped.reducer = _SteadyReducer(wrapped.reducer)
+    # the fake group's own future holds no tensor
+    wrapped.register_comm_hook(None, _all_reduce)
+    return wrapped
+
+
+def micro_step(wrapped: nn.Module, plan: Plan) -> Callable[[bool], AbstractContextManager[object]]:
+    """Return what surrounds a micro-step, given whether it is the last."""
+
+    def around(last: bool) -> AbstractContextManager[object]:  # noqa: FBT001  # its only argument
+        reduces = last or plan.choice.synchronize_gradients == "every"
+        if reduces or not isinstance(wrapped, DistributedDataParallel):
+            return nullcontext()
+        return wrapped.no_sync()
+
+    return around
+
+
+def gradient_order(module: nn.Module, backward: Callable[[], None]) -> list[int]:
+    """Run a backward and return the indices of parameters in the order of their gradients."""
+    order: list[int] = []
+    handles = [
+        parameter.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
+        for index, parameter in enumerate(module.parameters())
+    ]
+    backward()
+    module.zero_grad()
+    for handle in handles:
+        handle.remove()
+    return order
+
+
+def _all_reduce(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    dist.all_reduce(bucket.buffer())
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+@contextmanager
+def _arranged(order: list[int], cap: int, *, default: bool) -> Iterator[None]:
+    """Let DDP form the buckets that it has from its second step on."""
+    original = dist._compute_bucket_assignment_by_size  # noqa: SLF001  # the only place where buckets are formed
+    first = dist._DEFAULT_FIRST_BUCKET_BYTES if default else cap  # noqa: SLF001
+
+    def assignment(parameters: list[torch.Tensor], *_: object) -> tuple[list[Any], list[Any]]:
+        arriving = [parameters[index] for index in order]
+        buckets, limits = original(arriving, [first, cap], [False] * len(order), order)
+        return buckets[::-1], limits[::-1]  # DDP turns them round
+
+    dist._compute_bucket_assignment_by_size = assignment  # noqa: SLF001
+    try:
+        yield
+    finally:
+        dist._compute_bucket_assignment_by_size = original  # noqa: SLF001
