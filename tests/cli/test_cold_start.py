@@ -1,10 +1,7 @@
 """The command line starts fast because it loads nothing that it does not need."""
 
-import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -34,28 +31,6 @@ def test_nothing_heavy_is_loaded(code: str) -> None:
 
 def test_importing_says_nothing() -> None:
     assert _python("import zeroplan") == ""
-
-
-def test_a_cold_estimate_takes_at_most_twice_what_its_frameworks_take_to_load(
-    tmp_path: Path,
-) -> None:
-    """The best of several, so that a busy machine does not decide; byte code is at hand."""
-    estimate = f"{ESTIMATE}\ntry: main()\nexcept SystemExit: pass"
-    cached = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    cached.pop("PYTHONDONTWRITEBYTECODE", None)
-    best = {
-        code: min(_seconds(code, cached) for _ in range(8))
-        for code in ("import typer, pydantic", estimate)
-    }
-    assert best[estimate] <= 2 * best["import typer, pydantic"]
-
-
-def _seconds(code: str, environment: dict[str, str]) -> float:
-    start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL, check=True
-    )
-    return time.perf_counter() - start
 
 
 def test_the_public_names_are_there_and_stay_callable() -> None:

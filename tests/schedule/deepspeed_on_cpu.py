@@ -1,26 +1,28 @@
 """Run real DeepSpeed steps on CPU ranks and print what rank 0 sends and holds, as JSON.
 
-Read cases from stdin. A storage counts from the operation that first returns it until Python drops
+The environment brings the cases (as in deepspeed_measured.json) and the rank. A storage counts from the operation that first returns it until Python drops
 it, rounded up to 512 bytes as on CUDA. Two things that CPU does otherwise are left out: what gloo
 copies inside a collective, and what the fused RMSNorm kernel of CUDA does in registers.
 """
 
 import gc
+import importlib
 import json
 import logging
 import os
 import sys
 import weakref
-
-os.environ |= {"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0", "DEEPSPEED_LOG_LEVEL": "error"}
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.checkpoint import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import checkpoint
 
 COLLECTIVES = (
     "all_gather",
@@ -32,60 +34,69 @@ COLLECTIVES = (
     "reduce_scatter_single",
     "reduce_scatter_tensor",
 )
+NAMES = {
+    "_allgather_base_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "allreduce_": "all_reduce",
+    "reduce_": "reduce",
+    "broadcast_": "broadcast",
+}
 STEPS = 4
 """The third micro-step is the first in ZeRO-3's steady state."""
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Live bytes and collectives, by phase."""
 
-    def __init__(self):
-        super().__init__()
-        self.sizes, self.guards, self.hidden = {}, {}, 0
-        self.live, self.phase, self.peaks, self.calls = 0, "start", {}, {}
-        self.resize = torch.UntypedStorage.resize_
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sizes: dict[int, int] = {}
+        self.guards: dict[int, object] = {}
+        self.peaks: dict[str, int] = {}
+        self.calls: dict[str, tuple[int, int, int]] = {}
+        self.live, self.hidden, self.phase = 0, 0, "start"
 
-    def enter(self, phase):
+    def enter(self, phase: str) -> None:
         self.phase = phase
         self._mark()
 
-    def reset(self):
+    def reset(self) -> None:
         gc.collect()
         self.peaks, self.calls = {}, {}
 
-    def track(self, tensor):
-        if tensor.device.type == "meta":
-            return
+    def track(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        key, size = storage._cdata, -(-storage.nbytes() // 512) * 512
-        known = self.sizes.get(key)
-        self.sizes[key] = size
-        self.live += size - (known or 0)
-        if known is None:
-            self.guards[key] = weakref.ref(storage, lambda _, key=key: self._drop(key))
-        self._mark()
+        key, size = storage.data_ptr(), -(-storage.nbytes() // 512) * 512
+        if key and key not in self.sizes:
+            self.sizes[key] = size
+            self.live += size
+            self.guards[key] = weakref.ref(storage, partial(self._drop, key))
+            self._mark()
 
-    def _drop(self, key):
+    def _drop(self, key: int, _: object) -> None:
         self.live -= self.sizes.pop(key)
         del self.guards[key]
 
-    def _mark(self):
+    def _mark(self) -> None:
         self.peaks[self.phase] = max(self.peaks.get(self.phase, 0), self.live)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func.namespace == "c10d" and "barrier" not in func._opname:
-            self._call(func._opname, args)
+        name = func.overloadpacket.__name__
+        if func.namespace == "c10d" and name in NAMES:
+            self._call(name, args)
         if not self.hidden:
             for leaf in tree_leaves(out):
                 if isinstance(leaf, torch.Tensor):
                     self.track(leaf)
         return out
 
-    def _call(self, name, args):
+    def _call(self, name: str, args: tuple[Any, ...]) -> None:
         sizes = [t.nbytes for t in tree_leaves(args) if isinstance(t, torch.Tensor)]
         kept, sent = (sizes[0], sizes[1]) if "base" in name else (sum(sizes), sum(sizes))
-        key = f"{self.phase.rstrip('0123456789')} {name}"
+        key = f"{self.phase} {NAMES[name]}"
         count, before, after = self.calls.get(key, (0, 0, 0))
         self.calls[key] = (count + 1, before + sent, after + kept)
 
@@ -93,8 +104,10 @@ class Ledger(TorchDispatchMode):
 LEDGER = Ledger()
 
 
-def hide(call):
-    def hidden(*args, **kwargs):
+def hide(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave out what a call allocates."""
+
+    def hidden(*args: Any, **kwargs: Any) -> Any:
         LEDGER.hidden += 1
         try:
             return call(*args, **kwargs)
@@ -105,18 +118,17 @@ def hide(call):
 
 
 class Done:
-    def wait(self):
+    """A collective that has ended."""
+
+    def wait(self) -> bool:
         return True
 
-    def is_completed(self):
-        return True
 
-
-def isolate(call):
+def isolate(call: Callable[..., Any]) -> Callable[..., Any]:
     """Let a collective work on copies: gloo's threads hold on to its tensors for a while."""
 
     @hide
-    def isolated(*args, async_op=False, **kwargs):
+    def isolated(*args: Any, async_op: bool = False, **kwargs: Any) -> Done | None:
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         args, kwargs = tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
         copies = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
@@ -131,7 +143,7 @@ class FusedNorm(torch.autograd.Function):
     """RMSNorm that allocates what CUDA's kernel does: its output and one fp32 value a row."""
 
     @staticmethod
-    def forward(ctx, x, weight):
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> Any:
         out, rstd = hide(FusedNorm.compute)(x, weight)
         LEDGER.track(out)
         LEDGER.track(rstd)
@@ -139,19 +151,21 @@ class FusedNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def compute(x, weight):
+    def compute(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rstd = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-5)
         return (x.float() * rstd * weight.float()).to(x.dtype), rstd
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grads = hide(FusedNorm.gradients)(grad, *ctx.saved_tensors)
         for tensor in grads:
             LEDGER.track(tensor)
         return grads
 
     @staticmethod
-    def gradients(grad, x, weight, rstd):
+    def gradients(
+        grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         normed, wide = x.float() * rstd, grad.float()
         weight_grad = (wide * normed).flatten(0, -2).sum(0).to(weight.dtype)
         scaled = wide * weight.float()
@@ -160,16 +174,17 @@ class FusedNorm(torch.autograd.Function):
 
 
 class Norm(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
-    def forward(self, x):
-        return FusedNorm.apply(x, self.weight)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = FusedNorm.apply(x, self.weight)  # type: ignore[no-untyped-call]
+        return out
 
 
 class Attention(nn.Module):
-    def __init__(self, hidden, heads, kv_heads):
+    def __init__(self, hidden: int, heads: int, kv_heads: int) -> None:
         super().__init__()
         self.head_dim = hidden // heads
         self.q, self.k, self.v = (
@@ -177,115 +192,141 @@ class Attention(nn.Module):
         )
         self.o = nn.Linear(hidden, hidden, bias=False)
 
-    def forward(self, x, angles):
-        q, k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.q, self.k, self.v))
+    def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        q, k, v = (p(x).view(*x.shape[:-1], -1, self.head_dim) for p in (self.q, self.k, self.v))
         q, k = rotate(q, angles), rotate(k, angles)
-        heads = (t.transpose(1, 2) for t in (q, k, v))
-        out = F.scaled_dot_product_attention(
-            *heads, is_causal=True, enable_gqa=q.shape != k.shape
-        )
-        return self.o(out.transpose(1, 2).flatten(2))
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        projected: torch.Tensor = self.o(out.transpose(1, 2).flatten(2))
+        return projected
 
 
-def rotate(x, angles):
-    wide = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+def rotate(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    wide = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
     return torch.view_as_real(wide * angles[None, :, None]).flatten(3).type_as(x)
 
 
 class Mlp(nn.Module):
-    def __init__(self, hidden, width):
+    def __init__(self, hidden: int, width: int) -> None:
         super().__init__()
         self.gate, self.up = (nn.Linear(hidden, width, bias=False) for _ in range(2))
         self.down = nn.Linear(width, hidden, bias=False)
 
-    def forward(self, x):
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        return out
 
 
 class Block(nn.Module):
-    def __init__(self, hidden, heads, kv_heads, width):
+    def __init__(self, hidden: int, heads: int, kv_heads: int, width: int) -> None:
         super().__init__()
         self.norm1, self.attention = Norm(hidden), Attention(hidden, heads, kv_heads)
         self.norm2, self.mlp = Norm(hidden), Mlp(hidden, width)
 
-    def forward(self, x, angles):
+    def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm1(x), angles)
-        return x + self.mlp(self.norm2(x))
+        out: torch.Tensor = x + self.mlp(self.norm2(x))
+        return out
 
 
 class Llama(nn.Module):
-    def __init__(self, vocabulary, hidden, layers, heads, kv_heads, width, tokens, reentrant):
+    def __init__(self, case: dict[str, Any]) -> None:
         super().__init__()
-        self.embed = nn.Embedding(vocabulary, hidden)
-        blocks = (Block(hidden, heads, kv_heads, width) for _ in range(layers))
-        self.layers = nn.ModuleList(blocks)
-        self.norm, self.head = Norm(hidden), nn.Linear(hidden, vocabulary, bias=False)
-        angles = torch.polar(torch.ones(tokens, hidden // heads // 2), torch.rand(()))
+        shape, hidden = case["shape"], case["shape"]["hidden"]
+        block = (hidden, shape["heads"], shape["kv_heads"], shape["width"])
+        self.embed = nn.Embedding(shape["vocabulary"], hidden)
+        self.layers = nn.ModuleList(Block(*block) for _ in range(shape["layers"]))
+        self.norm, self.head = Norm(hidden), nn.Linear(hidden, shape["vocabulary"], bias=False)
+        angles = torch.polar(
+            torch.ones(shape["tokens"], hidden // shape["heads"] // 2), torch.ones(())
+        )
         self.register_buffer("angles", angles, persistent=False)
-        self.reentrant = reentrant
+        self.checkpointing = case["checkpointing"]
 
-    def forward(self, tokens):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens)
         for layer in self.layers:
-            if self.reentrant is None:
+            if self.checkpointing == "none":
                 x = layer(x, self.angles)
             else:
-                x = checkpoint(layer, x, self.angles, use_reentrant=self.reentrant)
-        return self.head(self.norm(x))
+                reentrant = self.checkpointing == "reentrant"
+                x = checkpoint(layer, x, self.angles, use_reentrant=reentrant)
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
 
 
-def run(case, deepspeed):
-    shape, gas = case["shape"], case.get("gas", 1)
+def configuration(case: dict[str, Any]) -> dict[str, Any]:
+    zero = {"stage": int(case["strategy"].removeprefix("zero")), **case["deepspeed"]}
     config = {
         "train_micro_batch_size_per_gpu": case["sequences"],
-        "gradient_accumulation_steps": gas,
-        "gradient_clipping": case.get("clip", 0.0),
+        "gradient_accumulation_steps": case["micro_steps"],
+        "gradient_clipping": case["clip"],
         "steps_per_print": 10**9,
         "zero_allow_untested_optimizer": True,
-        "zero_optimization": case["zero"],
-        **case.get("config", {}),
+        "data_types": {"grad_accum_dtype": zero.pop("grad_accum_dtype", None)},
+        "communication_data_type": zero.pop("communication_data_type", None),
+        "zero_optimization": zero,
     }
-    if case["dtype"] != "fp32":
-        config[case["dtype"]] = {"enabled": True}
+    scale = {"loss_scale": 1.0} if case["dtype"] == "fp16" else {}
+    low = {} if case["dtype"] == "fp32" else {case["dtype"]: {"enabled": True, **scale}}
+    return {**config, **low}
+
+
+def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
+    """Run steps; what is measured is the last one."""
     torch.manual_seed(0)
-    before = LEDGER.live
+    before, start = LEDGER.live, 0
     with LEDGER:
-        model = Llama(**shape, reentrant=case.get("reentrant"))
-        optimizer = torch.optim.AdamW(model.parameters(), **case["optimizer"])
-        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        model = Llama(case)
+        kind = {
+            "foreach": case["implementation"] == "foreach",
+            "fused": case["implementation"] == "fused",
+        }
+        optimizer = torch.optim.AdamW(model.parameters(), **kind)
+        engine, *_ = deepspeed.initialize(
+            model=model, optimizer=optimizer, config=configuration(case)
+        )
         del optimizer, model
-        tokens = torch.randint(0, shape["vocabulary"], (case["sequences"], shape["tokens"]))
+        size = (case["sequences"], case["shape"]["tokens"])
+        batches = [
+            torch.randint(0, case["shape"]["vocabulary"], (2, *size))
+            for _ in range(case["micro_steps"])
+        ]
         for _ in range(STEPS):
             LEDGER.reset()
             start = LEDGER.live
-            for _ in range(gas):
-                LEDGER.enter("forward")
-                logits = engine(tokens)
-                loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
-                del logits
-                LEDGER.enter("backward")
-                engine.backward(loss)
-                del loss
-                LEDGER.enter("optimizer")
-                engine.step()
+            step(engine, batches)
     engine.destroy()
-    peaks = {phase: peak - start for phase, peak in LEDGER.peaks.items()}
+    peaks = {phase: peak - before for phase, peak in LEDGER.peaks.items()}
     return {"resident": start - before, "peaks": peaks, "calls": LEDGER.calls}
 
 
-def main():
+def step(engine: Any, batches: Iterable[torch.Tensor]) -> None:
+    for tokens, labels in batches:
+        LEDGER.enter("forward")
+        logits = engine(tokens)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        del logits
+        LEDGER.enter("backward")
+        engine.backward(loss)
+        del loss
+        LEDGER.enter("optimizer")
+        engine.step()
+
+
+def main() -> None:
     for name in COLLECTIVES:
         if hasattr(dist, name):
             setattr(dist, name, isolate(getattr(dist, name)))
-    import deepspeed
-
+    deepspeed = importlib.import_module("deepspeed")
     deepspeed.utils.logger.setLevel(logging.ERROR)
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     for case in json.loads(os.environ["CASES"]):
-        result = run(case, deepspeed)
+        measured = measure(case, deepspeed)
         if dist.get_rank() == 0:
-            sys.stdout.write("\nRESULT " + json.dumps(result) + "\n")
+            sys.stdout.write("\nMEASURED " + json.dumps(measured) + "\n")
             sys.stdout.flush()
         gc.collect()
         dist.barrier()

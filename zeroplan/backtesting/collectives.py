@@ -1,7 +1,6 @@
 """Collectives: each row's time, as nccl-tests prints it, beside what `comm` says."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args
 
@@ -11,6 +10,7 @@ from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware import Catalogue, Gpu, Link, load_catalogue
+from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.sharding.groups import Group
 from zeroplan.units import GIGABIT, MIB
@@ -19,7 +19,10 @@ __all__ = ["backtest_collectives"]
 
 COLUMNS: Final = ("fabric", "collective", "gpu", "n_gpus", "message_bytes", "time_us")
 
-KINDS: Final = {
+INSIDE: Final = ("nvlink", "pcie", "xgmi")
+"""Fabrics inside a node; nodes that they join are one domain."""
+
+BETWEEN: Final = {
     "infiniband": "infiniband",
     "roce": "roce",
     "efa": "efa",
@@ -30,10 +33,7 @@ KINDS: Final = {
     "tcp": "ethernet",
     "tcp_on_slingshot": "ethernet",
 }
-"""Fabric between nodes: the technology of its links."""
-
-INSIDE: Final = ("nvlink", "pcie", "xgmi")
-"""Fabrics inside a node; nodes that they join are one domain."""
+"""Fabrics between nodes: the technology of their links."""
 
 SIZE_CLASSES: Final = ((1, "<=1MiB"), (16, "1-16MiB"), (256, "16-256MiB"))
 """Largest message of a class. [MiB]"""
@@ -41,7 +41,18 @@ SIZE_CLASSES: Final = ((1, "<=1MiB"), (16, "1-16MiB"), (256, "16-256MiB"))
 NICS: Final = re.compile(r"(\d+)x(\d+)")
 """NICs of a node and the line rate of one [Gbit/s], as in "8x400 RoCE"."""
 
+WORD: Final = re.compile(r"[a-z0-9]+")
+
 MICRO: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hardware:
+    """The profiles that rows are read with."""
+
+    catalogue: Catalogue
+    links: tuple[Link, ...]
+    """All links, in the order of their ids."""
 
 
 def backtest_collectives(path: str | Path, *, profiles: Path | None = None) -> Backtest:
@@ -61,30 +72,32 @@ def backtest_collectives(path: str | Path, *, profiles: Path | None = None) -> B
 
     """
     catalogue = load_catalogue(profiles)
+    links = tuple(catalogue.link(link_id) for link_id in catalogue.link_ids())
+    hardware = _Hardware(catalogue=catalogue, links=links)
     rows: list[Score] = []
     skipped: list[Skip] = []
     for cells in read_table(Path(path), COLUMNS):
         try:
-            rows.append(_score(cells, catalogue))
+            rows.append(_score(cells, hardware))
         except SpecError as error:
             skipped.append(Skip(id=cells.id, why=str(error)))
     return Backtest(rows=tuple(rows), skipped=tuple(skipped))
 
 
-def _score(cells: Cells, catalogue: Catalogue) -> Score:
-    gpu = catalogue.gpu(cells.text("gpu"))
-    call = _collective(cells)
-    seconds = collective_seconds(call, _wires(cells, call.group, gpu, catalogue))
-    if cells.text("in_place").lower() == "no":
-        seconds += _copy_seconds(call, gpu)
+def _score(cells: Cells, hardware: _Hardware) -> Score:
     measured = cells.positive("time_us")
     if measured is None:
         raise SpecError("time_us is blank")
+    gpu = hardware.catalogue.gpu(cells.text("gpu").lower())
+    call = _collective(cells)
+    seconds = collective_seconds(call, _wires(cells, call.group, gpu, hardware))
+    if cells.text("in_place").lower() == "no":
+        seconds += _copy_seconds(call, gpu)
     return Score(
         id=cells.id,
         source_id=cells.text("source"),
         group={
-            "fabric": cells.text("fabric"),
+            "fabric": cells.text("fabric").lower(),
             "collective": call.name,
             "size_class": _size_class(call.message_bytes),
         },
@@ -131,16 +144,17 @@ def _or_filled(cells: Cells, column: str, default: int) -> int:
     return default
 
 
-def _wires(cells: Cells, group: Group, gpu: Gpu, catalogue: Catalogue) -> Fabric:
-    """Return the links: inside a node the GPU's usual one, between nodes what the row says."""
-    intra = catalogue.link(gpu.intra_link.value)
+def _wires(cells: Cells, group: Group, gpu: Gpu, hardware: _Hardware) -> Fabric:
+    """Return the links of a row, with as many NICs as it states."""
+    name = cells.text("fabric").lower()
+    intra = _intra(name, cells.text("intra_link"), gpu, hardware)
     per_node = group.ranks_per_node
-    name, words = cells.text("fabric").lower(), cells.text("inter_link").lower()
-    if group.nodes == 1 or name in INSIDE:
+    if name in INSIDE or group.nodes == 1:
         return fabric(intra=intra, inter=intra, gpus_per_node=per_node, node=None)
-    if name not in KINDS:
-        raise SpecError(f"fabric {name!r} is not known.{perhaps(name, KINDS)}")
-    inter = _link(KINDS[name], words, catalogue)
+    if name not in BETWEEN:
+        raise SpecError(f"fabric {name!r} is not known.{perhaps(name, (*INSIDE, *BETWEEN))}")
+    words = cells.text("inter_link")
+    inter = _nearest(BETWEEN[name], "cluster", words, hardware.links)
     wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=None)
     nics = NICS.search(words)
     if nics is None:
@@ -149,17 +163,26 @@ def _wires(cells: Cells, group: Group, gpu: Gpu, catalogue: Catalogue) -> Fabric
     return replace(wires, node_bytes_per_second=int(nics[1]) * int(nics[2]) * GIGABIT)
 
 
-def _link(kind: str, words: str, catalogue: Catalogue) -> Link:
-    """Return the link of a technology that shares most with a description, then the nearest rate."""
-    nics = NICS.search(words)
+def _intra(fabric_name: str, words: str, gpu: Gpu, hardware: _Hardware) -> Link:
+    """Return the GPU's usual link inside a node, unless the row measured another technology."""
+    usual = hardware.catalogue.link(gpu.intra_link.value)
+    if fabric_name not in INSIDE or usual.kind == fabric_name:
+        return usual
+    return _nearest(fabric_name, "node", words, hardware.links)
+
+
+def _nearest(kind: str, scope: str, description: str, links: tuple[Link, ...]) -> Link:
+    """Return the link of a technology that shares most words with a description, then its rate."""
+    text = description.lower().replace("pcie gen", "pcie")
+    words = set(WORD.findall(text))
+    nics = NICS.search(text)
     rate = int(nics[2]) * GIGABIT if nics else 0.0
 
     def nearness(link: Link) -> tuple[int, float]:
-        shared = sum(len(part) for part in link.id.split("-") if part in words)
+        shared = len(words.intersection(link.id.split("-")))
         return shared, -abs(link.bandwidth_bytes_per_second.value - rate)
 
-    links = (catalogue.link(link_id) for link_id in catalogue.link_ids())
-    return max((x for x in links if x.kind == kind and x.scope == "cluster"), key=nearness)
+    return max((x for x in links if x.kind == kind and x.scope == scope), key=nearness)
 
 
 def _copy_seconds(call: Collective, gpu: Gpu) -> float:

@@ -1,7 +1,6 @@
 """From the columns of a row to the run that it describes."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args
 
@@ -9,17 +8,18 @@ from zeroplan.backtesting.models import architecture_of_row
 from zeroplan.backtesting.table import Cells
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.records import replace
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.strategies import sharding
 from zeroplan.spec.applies import applies
 from zeroplan.spec.reading import checked, read_run
-from zeroplan.spec.run import Run, StoredDtype, Strategy
+from zeroplan.spec.run import Run, Strategy
 from zeroplan.units import DTYPE_BYTES, GIGABIT
 
 __all__ = ["question_of_row"]
 
-FABRICS: Final = {"infiniband": "ib", "tcp": "ethernet", "rdma": None}
-"""The table's words for links that zeroplan calls otherwise; None is the GPU's usual one."""
+FABRICS: Final = {"infiniband": "ib", "tcp": "ethernet", "rdma": ""}
+"""The table's words for links that zeroplan calls otherwise; a blank is the GPU's usual one."""
 
 OPTIMIZERS: Final = {
     "8-bit": "adamw-8bit",
@@ -32,7 +32,7 @@ OPTIMIZERS: Final = {
 
 
 def question_of_row(cells: Cells, profiles: Path | None) -> Question:
-    """Return the question that a row answers, with the columns filled in noted in `cells`.
+    """Return the question that a row answers; `cells` then knows which columns were filled in.
 
     Raises
     ------
@@ -41,14 +41,13 @@ def question_of_row(cells: Cells, profiles: Path | None) -> Question:
 
     """
     strategy = _strategy(cells)
-    _refuse(cells)
+    _refuse_unmodelled(cells)
     architecture = architecture_of_row(cells)
-    values = _values(cells, strategy)
-    values["model.source"] = architecture.name
-    run = read_run(checked(values, lambda dotted: dotted.rpartition(".")[2]))
+    values = {"model.source": architecture.name, **_values(cells, strategy)}
+    run = read_run(checked(values, lambda dotted: _COLUMN_OF.get(dotted, dotted)))
     _verify_optimizer_dtype(cells, run, strategy)
     question = resolve(run, profiles, architecture=architecture)
-    nics = cells.positive("node_nic_gbps") if _several_nodes(cells) else None
+    nics = cells.positive("node_nic_gbps")
     if nics is None:
         return question
     wires = replace(question.wires, node_bytes_per_second=nics * GIGABIT)
@@ -66,46 +65,37 @@ def _strategy(cells: Cells) -> Strategy:
     raise SpecError(f"strategy {word!r} is not modelled.{perhaps(word, known)}")
 
 
-def _refuse(cells: Cells) -> None:
+def _refuse_unmodelled(cells: Cells) -> None:
     """Refuse what changes a run and has no key in a spec."""
     for column in ("tp", "pp", "cp"):
         if cells.text(column) not in ("", "1"):
             raise SpecError(f"{column} = {cells.text(column)}: only data parallelism is modelled")
     for column, absent in (("offload", "none"), ("fp8", "no")):
-        if _first_word(cells.text(column)) not in ("", absent):
+        if _first_word(cells.text(column).lower()) not in ("", absent):
             raise SpecError(f"{column} = {cells.text(column)}: not modelled")
 
 
 def _values(cells: Cells, strategy: Strategy) -> dict[str, object]:
-    """Return a spec's values by dotted key; blanks are left out and noted."""
+    """Return a spec's values by dotted key, without those that a row leaves blank."""
     values: dict[str, object] = {
         "sharding.strategy": strategy,
-        "training.sequence_length": cells.whole("seq_len"),
-        "training.micro_batch_size": cells.whole("micro_batch_per_gpu"),
-        "cluster.gpus": cells.whole("gpus"),
+        **{dotted: cells.whole(column) for column, dotted in REQUIRED.items()},
+        "training.master_copy": "fp32 master" in cells.text("param_dtype").lower(),
     }
-    for column, (dotted, read) in COLUMNS.items():
+    implementation = _implementation(cells.text("optimizer").lower())
+    if implementation is not None:
+        values["training.optimizer_implementation"] = implementation
+    for column, (dotted, read) in OPTIONAL.items():
         if not applies(dotted, (strategy,)):
-            continue
-        if column in ("fabric", "node_nic_gbps") and not _several_nodes(cells):
             continue
         value = read(cells.text(column).lower())
         if value is None:
             cells.filled.append(column)
         else:
             values[dotted] = value
-    if _several_nodes(cells) and not cells.text("node_nic_gbps"):
+    if not cells.text("node_nic_gbps"):
         cells.filled.append("node_nic_gbps")
-    values["training.master_copy"] = "fp32 master" in cells.text("param_dtype").lower()
-    implementation = _implementation(cells.text("optimizer").lower())
-    if implementation is not None:
-        values["training.optimizer_implementation"] = implementation
     return values
-
-
-def _several_nodes(cells: Cells) -> bool:
-    per_node = cells.text("gpus_per_node")
-    return not per_node or cells.whole("gpus") > cells.whole("gpus_per_node")
 
 
 def _verify_optimizer_dtype(cells: Cells, run: Run, strategy: Strategy) -> None:
@@ -113,7 +103,7 @@ def _verify_optimizer_dtype(cells: Cells, run: Run, strategy: Strategy) -> None:
     word = _first_word(cells.text("optimizer_dtype").lower())
     held = dtypes(sharding(strategy), run.training)
     if word and DTYPE_BYTES.get(word) != held.state:
-        raise SpecError(f"optimizer_dtype = {word}: states of {held.state} bytes are modelled here")
+        raise SpecError(f"optimizer_dtype = {word}: only states of {held.state} bytes are modelled")
 
 
 def _first_word(text: str) -> str:
@@ -151,7 +141,14 @@ def _implementation(text: str) -> str | None:
     return next((word for word in ("foreach", "fused") if word in text), None)
 
 
-COLUMNS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+REQUIRED: Final = {
+    "seq_len": "training.sequence_length",
+    "micro_batch_per_gpu": "training.micro_batch_size",
+    "gpus": "cluster.gpus",
+}
+"""Columns without which nothing can be said, and their keys in a spec."""
+
+OPTIONAL: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "reshard_after_forward": ("sharding.reshard_after_forward", _flag),
     "grad_accum": ("training.gradient_accumulation_steps", _number),
     "gpus_per_node": ("cluster.gpus_per_node", _number),
@@ -166,4 +163,8 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "attention_kernel": ("model.attention", _word),
     "compiled": ("model.compile", _flag),
 }
-"""Column: the spec's key and how its text is read; None says nothing."""
+"""Columns whose blanks get the strategy's default: the spec's key, and how their text is read."""
+
+_COLUMN_OF: Final = {dotted: column for column, dotted in REQUIRED.items()} | {
+    dotted: column for column, (dotted, _) in OPTIONAL.items()
+}

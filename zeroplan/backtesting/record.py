@@ -1,7 +1,9 @@
 """What a backtest returns: every prediction beside its measurement, and how far off they are."""
 
+import csv
 import json
 from collections.abc import Iterable, Mapping
+from io import StringIO
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,17 +135,25 @@ class Backtest:
         """Return the answer as one JSON document."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
 
+    def to_csv(self) -> str:
+        """Return one line per prediction, the columns that were filled in joined by spaces."""
+        text = StringIO()
+        rows = [score.to_dict() for score in self.rows]
+        writer = csv.DictWriter(text, list(rows[0]) if rows else ["id"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | {"filled_in": " ".join(row["filled_in"])} for row in rows)
+        return text.getvalue()
+
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per prediction and one column per value, in SI base units."""
         return frame((score.to_dict() for score in self.rows), index="id")
 
     def to_table(self) -> Table:
-        """Return the summary, the overall figure last."""
+        """Return the summary, the overall figures last."""
         summary = self.summary
-        heads = [head.removesuffix("_id") for head in (summary[0].group if summary else ())]
-        overall = [(*_overall_cells(heads, metric), e) for metric, e in self.overall.items()]
+        heads = [name.removesuffix("_id") for name in (summary[0].group if summary else ())]
         return Table(
-            title=f"Predicted against measured, {len(self.rows)} figures",
+            title=f"Predicted against measured, {len(self.rows):,} figures",
             columns=(
                 *(Column(name=head, is_text=True) for head in (*heads, "metric")),
                 Column(name="rows"),
@@ -152,7 +162,7 @@ class Backtest:
             ),
             rows=(
                 *(_cells(each) for each in summary),
-                *((*cells, None, None, error * 100, None, None) for *cells, error in overall),
+                *(_overall_cells(len(heads), *figure) for figure in self.overall.items()),
             ),
         )
 
@@ -196,7 +206,7 @@ def _cells(each: Summary) -> tuple[Cell, ...]:
     return (
         *each.group.values(),
         each.metric.replace("_", " "),
-        each.rows,
+        f"{each.rows:,}",
         each.median_error * 100,
         each.median_abs_error * 100,
         each.p90_abs_error * 100,
@@ -204,6 +214,7 @@ def _cells(each: Summary) -> tuple[Cell, ...]:
     )
 
 
-def _overall_cells(heads: list[str], metric: Metric) -> tuple[str, ...]:
-    """Return the first cells of an overall line: its name, and nothing under the other heads."""
-    return ("overall", *("" for _ in heads[1:]), metric.replace("_", " "))
+def _overall_cells(heads: int, metric: Metric, error: float) -> tuple[Cell, ...]:
+    """Return the line of an overall figure, which stands under |error|."""
+    names = ("overall", *("" for _ in range(heads - 1)), metric.replace("_", " "))
+    return (*names, None, None, error * 100, None, None)

@@ -1,6 +1,6 @@
 """Training runs: each row's step time and peak memory beside what `estimate` says."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +9,7 @@ from zeroplan.backtesting.record import Backtest, Metric, Score, Skip
 from zeroplan.backtesting.table import Cells, read_table
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer
-from zeroplan.estimation.record import Memory, StrategyEstimate
+from zeroplan.estimation.record import Memory
 from zeroplan.hardware import load_catalogue
 from zeroplan.units import GIB
 
@@ -68,31 +68,27 @@ def _scores(cells: Cells, profiles: Path | None) -> list[Score]:
     seconds, peak = _step_seconds(cells), _peak_bytes(cells)
     if seconds is None and peak is None:
         raise SpecError("neither a step time nor a peak of a stated memory_kind was measured")
-    question = question_of_row(cells, profiles)
-    (estimate,) = answer(question).estimates
-    return list(_compared(cells, estimate, seconds, peak))
-
-
-def _compared(
-    cells: Cells, estimate: StrategyEstimate, seconds: float | None, peak: float | None
-) -> Iterator[Score]:
-    time = estimate.time
-    if seconds is not None and time.step_seconds is not None:
-        yield _score(
-            cells, "step_seconds", seconds, time.step_seconds, (time.low_seconds, time.high_seconds)
-        )
-    predicted = MEMORY[cells.text("memory_kind")](estimate.memory) if peak is not None else None
-    if peak is not None and predicted is not None:
-        yield _score(cells, "peak_bytes", peak, predicted, (None, None))
+    (estimate,) = answer(question_of_row(cells, profiles)).estimates
+    scores = []
+    if seconds is not None:
+        time = estimate.time
+        band = (time.low_seconds, time.high_seconds)
+        scores.append(_score(cells, "step_seconds", seconds, time.step_seconds, band))
+    if peak is not None:
+        predicted = MEMORY[_memory_kind(cells)](estimate.memory)
+        scores.append(_score(cells, "peak_bytes", peak, predicted))
+    return scores
 
 
 def _score(
     cells: Cells,
     metric: Metric,
     measured: float,
-    predicted: float,
-    band: tuple[float | None, float | None],
+    predicted: float | None,
+    band: tuple[float | None, float | None] = (None, None),
 ) -> Score:
+    if predicted is None:
+        raise SpecError(f"{metric} is not known in this version")
     source = cells.text("source_id") or "not stated"
     return Score(
         id=cells.id,
@@ -118,9 +114,13 @@ def _step_seconds(cells: Cells) -> float | None:
 
 def _peak_bytes(cells: Cells) -> float | None:
     """Return the measured peak, None where what it counts is not stated. [B]"""
-    kind, peak = cells.text("memory_kind"), cells.positive("peak_mem_gib")
+    kind, peak = _memory_kind(cells), cells.positive("peak_mem_gib")
     if not kind or peak is None:
         return None
     if kind not in MEMORY:
         raise SpecError(f"memory_kind {kind!r} is not one of {', '.join(MEMORY)}")
     return peak * GIB
+
+
+def _memory_kind(cells: Cells) -> str:
+    return cells.text("memory_kind").lower()

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from zeroplan.compute.gpu import gpu_price
-from zeroplan.estimation.answer import answer, plan_for
+from zeroplan.estimation.answer import answer
 from zeroplan.estimation.explain_assumptions import sensitivities
+from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.explain_peak import buffers_at_peak, highest, moment, next_moments
 from zeroplan.estimation.explain_record import Explanation
 from zeroplan.estimation.explain_remedies import remedies
@@ -13,10 +13,6 @@ from zeroplan.estimation.explain_terms import deepspeed_accounting, memory_terms
 from zeroplan.estimation.explain_times import time_terms
 from zeroplan.estimation.record import Estimate, StrategyEstimate
 from zeroplan.estimation.resolve import resolve
-from zeroplan.hardware import load_catalogue
-from zeroplan.memory.walk import trace
-from zeroplan.schedule import script
-from zeroplan.sharding.strategies import sharding
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 
@@ -50,25 +46,21 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
     question = resolve(load_spec(**keys) if run is None else run, profiles)
     whole = answer(question)
     now, chosen = _choose(whole)
-    plan = plan_for(question, sharding(now.strategy), {})
-    step = script(plan)
-    found = trace(step)
-    phase, peak = highest(found.phases)
-    named = question.run.cluster.node
-    node = load_catalogue(profiles).node(named) if named else None
-    price = gpu_price(question.gpu, plan.training.compute_dtype)
+    case = case_of(question, now, profiles)
+    phase, peak = highest(case.found.phases)
+    named = replace(question.run.sharding, strategy=now.strategy)
     return Explanation(
-        inputs=replace(whole.inputs, sharding=replace(plan.choice, strategy=now.strategy)),
+        inputs=replace(question.run, sharding=named),
         chosen=chosen,
         estimate=now,
         peak=moment(phase, peak, peak.bytes),
-        buffers=buffers_at_peak(step, phase, peak),
-        next_moments=next_moments(step, peak),
-        remedies=remedies(question, plan, now, profiles),
-        memory_terms=memory_terms(question, plan, step, found, now.memory),
-        accounting=deepspeed_accounting(plan, now.memory.peak_breakdown_bytes),
-        time_terms=time_terms(step, price, now),
-        sensitivities=sensitivities(question, plan, step, found, now, node),
+        buffers=buffers_at_peak(case.step, phase, peak),
+        next_moments=next_moments(case.step, peak),
+        remedies=remedies(case),
+        memory_terms=memory_terms(case),
+        accounting=deepspeed_accounting(case),
+        time_terms=time_terms(case),
+        sensitivities=sensitivities(case),
         notes=whole.notes,
     )
 

@@ -68,7 +68,7 @@ def highest_bytes(script: Script, category: Category) -> int:
             if change.category == category:
                 total += change.bytes
                 high = max(high, total)
-    return high
+    return int(high)
 
 
 def _unrolled(items: tuple[Item, ...], shift: int = 0) -> Iterator[tuple[Event, int | None]]:
@@ -150,7 +150,7 @@ class _Live:
             if stack is None:  # more goes than came: the sum stays right
                 self.stacks[key] = [_Storage(next(self.serials), -left, None)]
                 return
-            storage = stack.pop(0 if key[0] in QUEUES else -1)
+            storage = stack.pop(_place(stack, left, oldest=key[0] in QUEUES))
             if storage.bytes > left:
                 stack.append(_Storage(storage.serial, storage.bytes - left, storage.block))
             left -= min(left, storage.bytes)
@@ -171,6 +171,12 @@ class _Live:
                     count=None if (category, owner) in self.summed else len(stack),
                     bytes=sum(s.bytes for s in stack),
                 )
+
+
+def _place(stack: list[_Storage], size: int, *, oldest: bool) -> int:
+    """Find the storage that goes: one of this size where there is one."""
+    places = range(len(stack)) if oldest else range(len(stack) - 1, -1, -1)
+    return next((place for place in places if stack[place].bytes == size), places[0])
 
 
 def _live_at(script: Script, phase: Phase, target_bytes: int) -> _Live:

@@ -1,25 +1,28 @@
 """What would lower the peak: the changes that apply are tried, each with its price."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer
+from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Remedy
 from zeroplan.estimation.record import PeakBreakdown, StrategyEstimate
-from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.estimation.resolve import resolve
 from zeroplan.rows import plain
-from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.spec.applies import applies
 from zeroplan.spec.hints import spelled
 from zeroplan.spec.reading import flatten, read_run
 from zeroplan.spec.run import Strategy
+from zeroplan.units import DTYPE_BYTES
 
 __all__ = ["remedies"]
 
 LEAST_SHARE: Final = 0.01
 """Share of the peak that a change must save, and that what it acts on must have."""
+
+MOST: Final = 8
 
 NEXT: Final[dict[Strategy, tuple[Strategy, ...]]] = {
     "ddp": ("zero1", "fsdp2"),
@@ -105,40 +108,52 @@ CANDIDATES: Final = (
 )
 
 
-def remedies(
-    question: Question, plan: Plan, now: StrategyEstimate, profiles: Path | None
-) -> tuple[Remedy, ...]:
+def remedies(case: Case) -> tuple[Remedy, ...]:
     """Return the changes that lower the peak, best first."""
-    tried = (_tried(question, each, now, profiles) for each in _candidates(question, plan, now))
-    least = LEAST_SHARE * now.memory.peak_allocated_bytes
-    found = [each for each in tried if each is not None and each.saved_bytes >= least]
-    return tuple(sorted(found, key=lambda each: -each.saved_bytes))
+    tried = [
+        _remedy(candidate, case.now, then)
+        for candidate in _candidates(case)
+        if (then := _tried(case, candidate)) is not None
+    ]
+    least = LEAST_SHARE * case.now.memory.peak_allocated_bytes
+    found = [each for each in tried if each.saved_bytes >= least]
+    return tuple(sorted(found, key=lambda each: -each.saved_bytes)[:MOST])
 
 
-def _candidates(question: Question, plan: Plan, now: StrategyEstimate) -> Iterator[Candidate]:
+def _candidates(case: Case) -> Iterator[Candidate]:
     """Yield the changes that this run has not made and whose target is large at its peak."""
-    run = flatten(plain(question.run))
-    resolved = run | {"training.optimizer_implementation": plan.dtypes.implementation}
-    for each in (*CANDIDATES, *_of_this_run(question, plan)):
-        applying = all(applies(key, [plan.row.strategy]) for key in each.keys)
+    run = flatten(plain(case.question.run))
+    resolved = run | _resolved(case.plan.dtypes)
+    for each in (*CANDIDATES, *_of_this_run(case)):
+        applying = all(applies(key, [case.now.strategy]) for key in each.keys)
         changes = any(resolved[key] != value for key, value in each.keys.items())
-        if applying and changes and _weighs(each, now) and not _weaker(each, run):
+        if applying and changes and _weighs(each, case.now) and not _weaker(each, run):
             yield each
 
 
-def _of_this_run(question: Question, plan: Plan) -> Iterator[Candidate]:
+def _resolved(held: Dtypes) -> dict[str, object]:
+    """Return the keys that are left to the framework, as it resolves them."""
+    words = {size: dtype for dtype, size in DTYPE_BYTES.items() if dtype in ("fp32", "bf16")}
+    return {
+        "training.optimizer_implementation": held.implementation,
+        "training.reduce_dtype": words[held.reduce],
+    }
+
+
+def _of_this_run(case: Case) -> Iterator[Candidate]:
     """Yield the changes whose values depend on the run's own."""
-    training, gpus = question.run.training, question.run.cluster.gpus
+    run, row = case.question.run, case.plan.row
+    training, gpus = run.training, run.cluster.gpus
     if training.micro_batch_size % 2 == 0:
-        halves = {
+        halves: dict[str, object] = {
             "training.micro_batch_size": training.micro_batch_size // 2,
             "training.gradient_accumulation_steps": training.gradient_accumulation_steps * 2,
         }
         why = "twice the micro-steps, smaller matmuls"
         yield Candidate(halves, ("activations", "loss", "temporaries"), why)
-    for strategy in NEXT.get(plan.row.strategy, ()):
-        yield Candidate({"sharding.strategy": strategy}, STATES, "more communication")
-    if plan.row.divides_optimizer and question.run.sharding.shard_size is None:
+    for strategy in NEXT.get(row.strategy, ()):
+        yield Candidate({"sharding.strategy": strategy}, STATES, "another wrapper")
+    if row.divides_optimizer and run.sharding.shard_size is None:
         yield Candidate({"cluster.gpus": 2 * gpus}, STATES, "twice the GPUs, twice the batch")
 
 
@@ -154,16 +169,14 @@ def _weaker(candidate: Candidate, run: dict[str, object]) -> bool:
     return key in candidate.keys and run[key] == "full"
 
 
-def _tried(
-    question: Question, candidate: Candidate, now: StrategyEstimate, profiles: Path | None
-) -> Remedy | None:
-    named = {"sharding.strategy": now.strategy} | candidate.keys
+def _tried(case: Case, candidate: Candidate) -> StrategyEstimate | None:
+    named = {"sharding.strategy": case.now.strategy} | candidate.keys
     try:
-        run = read_run(flatten(plain(question.run)), named)
-        changed = answer(resolve(run, profiles, architecture=question.architecture)).estimates[0]
+        run = read_run(flatten(plain(case.question.run)), named)
+        question = resolve(run, case.profiles, architecture=case.question.architecture)
+        return answer(question).estimates[0]
     except SpecError:  # the change contradicts another key
         return None
-    return _remedy(candidate, now, changed)
 
 
 def _remedy(candidate: Candidate, now: StrategyEstimate, then: StrategyEstimate) -> Remedy:
@@ -183,5 +196,14 @@ def _remedy(candidate: Candidate, now: StrategyEstimate, then: StrategyEstimate)
         extra_seconds=extra("step_seconds"),
         extra_compute_seconds=extra("compute_seconds"),
         extra_exposed_seconds=extra("exposed_communication_seconds"),
-        why=candidate.why,
+        why="; ".join(filter(None, (candidate.why, _sent(now, then)))),
     )
+
+
+def _sent(now: StrategyEstimate, then: StrategyEstimate) -> str:
+    """Say how much more or less a GPU sends."""
+    before, after = now.communication.wire_bytes, then.communication.wire_bytes
+    percent = 100 * (after / before - 1) if before else 0.0
+    if abs(percent) < 1:
+        return ""
+    return f"sends {abs(percent):.0f} % {'more' if percent > 0 else 'less'}"

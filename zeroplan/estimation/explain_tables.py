@@ -5,25 +5,28 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation
+from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation, Moment
 from zeroplan.rows import Cell, Column, Table, readable, significant
 from zeroplan.units import GIB
 
-__all__ = ["tables"]
+__all__ = ["moment_words", "tables"]
 
 SMALL: Final = 0.005
 """Share of the peak below which storages of one category are told as one."""
+
+NOISE: Final = 1e-6
+"""Differences below this (a microsecond, a KiB in GiB) are those of floating point."""
 
 WORDS: Final = {"block": "of blocks", "root": "of the root group"}
 """Owners that read better beside their category."""
 
 
 def tables(told: Explanation, *, wide: bool = False) -> Iterator[Table]:
-    """Yield the tables in reading order; `wide` tells the smallest storages one by one."""
+    """Yield the tables in reading order; `wide` tells small storages and prices one by one."""
     yield _buffers(told, SMALL if not wide else 0.0)
     yield _moments(told)
     if told.remedies:
-        yield _remedies(told)
+        yield _remedies(told, wide=wide)
     yield _memory(told)
     if told.accounting is not None:
         yield _accounting(told.accounting)
@@ -42,7 +45,7 @@ def _buffers(told: Explanation, small: float) -> Table:
             count = "" if each.count is None else f"{each.count:,}"
             rows.append((next(heads, ""), name, each.blocks, count, *_parts(each.bytes, peak)))
     return Table(
-        title=f"Live at the peak: {told.peak.name}",
+        title=f"Live at the peak: {moment_words(told.peak)}",
         columns=(
             Column(name="category", is_text=True),
             Column(name="what", is_text=True),
@@ -75,23 +78,31 @@ def _gathered(members: Iterable[Buffer], small_bytes: float) -> Iterator[Buffer]
         yield from minor
 
 
+def moment_words(moment: Moment) -> str:
+    """Name a moment and what the framework does then."""
+    if moment.event in (moment.phase, "") or moment.event in moment.name:
+        return moment.name
+    return f"{moment.name}, {moment.event}"
+
+
 def _moments(told: Explanation) -> Table:
     return Table(
         title="The next moments",
         columns=(
             Column(name="moment", is_text=True),
             Column(name="tensors", unit="GiB"),
-            Column(name="below the peak", unit="GiB"),
+            Column(name="below", unit="GiB"),
         ),
         rows=tuple(
-            (each.name, each.tensor_bytes / GIB, each.below_peak_bytes / GIB)
+            (moment_words(each), each.tensor_bytes / GIB, each.below_peak_bytes / GIB)
             for each in told.next_moments
         ),
     )
 
 
-def _remedies(told: Explanation) -> Table:
+def _remedies(told: Explanation, *, wide: bool) -> Table:
     step = told.estimate.time.step_seconds or 0.0
+    split = (Column(name="compute", unit="s"), Column(name="waiting", unit="s")) if wide else ()
     return Table(
         title="What would lower the peak, and its price",
         columns=(
@@ -101,8 +112,7 @@ def _remedies(told: Explanation) -> Table:
             Column(name="verdict", is_text=True),
             Column(name="step", unit="s"),
             Column(name="step", unit="%"),
-            Column(name="compute", unit="s"),
-            Column(name="waiting", unit="s"),
+            *split,
             Column(name="price", is_text=True),
         ),
         rows=tuple(
@@ -113,8 +123,9 @@ def _remedies(told: Explanation) -> Table:
                 each.verdict.replace("_", " "),
                 _signed(each.extra_seconds),
                 _signed(100 * each.extra_seconds / step) if step else None,
-                _signed(each.extra_compute_seconds),
-                _signed(each.extra_exposed_seconds),
+                *map(
+                    _signed, (each.extra_compute_seconds, each.extra_exposed_seconds)[: len(split)]
+                ),
                 each.why,
             )
             for each in told.remedies
@@ -145,9 +156,9 @@ def _accounting(accounting: Accounting) -> Table:
         title=f"{accounting.name} beside the peak",
         columns=(
             Column(name="part", is_text=True),
-            Column(name="it says", unit="GiB"),
-            Column(name="at the peak", unit="GiB"),
-            Column(name="difference", unit="GiB"),
+            Column(name="said", unit="GiB"),
+            Column(name="live", unit="GiB"),
+            Column(name="more", unit="GiB"),
             Column(name="why", is_text=True),
         ),
         rows=(
@@ -204,6 +215,8 @@ def _assumptions(told: Explanation) -> Table:
 
 
 def _signed(value: float) -> str:
+    if abs(value) < NOISE:
+        return "0"
     return f"+{significant(value, 2)}" if value > 0 else significant(value, 2)
 
 

@@ -1,20 +1,21 @@
 """Where the bytes come from: the states, the activations, the loss and what the driver adds."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_peak import highest_bytes
 from zeroplan.estimation.explain_record import Accounting, AccountingRow, Term
 from zeroplan.estimation.record import Memory, PeakBreakdown
-from zeroplan.estimation.resolve import Question
-from zeroplan.memory.device import COMMUNICATOR_BYTES, SEGMENT_BYTES
-from zeroplan.memory.walk import Trace
+from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, SEGMENT_BYTES
 from zeroplan.rows import readable, significant
-from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.accounting import deepspeed_state_bytes
-from zeroplan.units import round_up
-from zeroplan.workload.liveness import Checkpointing
-from zeroplan.workload.model import Unit
+from zeroplan.units import GIB, round_up
+
+if TYPE_CHECKING:
+    from zeroplan.workload.liveness import Checkpointing
+    from zeroplan.workload.model import Unit
 
 __all__ = ["deepspeed_accounting", "memory_terms"]
 
@@ -22,15 +23,13 @@ DEEPSPEED: tuple[str, ...] = ("zero2", "zero3")
 """Strategies for which DeepSpeed has an estimator."""
 
 
-def memory_terms(
-    question: Question, plan: Plan, step: Script, found: Trace, memory: Memory
-) -> tuple[Term, ...]:
+def memory_terms(case: Case) -> tuple[Term, ...]:
     """List the terms of a GPU's memory, each with its formula."""
     return (
-        *_states(plan, memory),
-        *_kept(plan),
-        *_loss(question, plan, step),
-        *_device(question, plan, found, memory),
+        *_states(case.plan, case.now.memory),
+        *_kept(case.plan),
+        *_loss(case),
+        *_device(case),
     )
 
 
@@ -92,50 +91,49 @@ def _kept(plan: Plan) -> Iterator[Term]:
         yield _bytes(name, kept, f"{tokens:,} tokens x {kept / tokens:,.0f} B: {why}")
 
 
-def _loss(question: Question, plan: Plan, step: Script) -> Iterator[Term]:
-    high = highest_bytes(step, "loss")
-    head = question.architecture.head
+def _loss(case: Case) -> Iterator[Term]:
+    high = highest_bytes(case.step, "loss")
+    head, loss = case.question.architecture.head, case.question.run.model.loss
     if head is None or not high:
         return
-    tokens = plan.workload.batch.tokens
+    tokens = case.plan.workload.batch.tokens
     each = high / (tokens * head.rows)
     yield _bytes(
         "loss, at its highest",
         high,
-        f"{tokens:,} tokens x {head.rows:,} words x {significant(each)} B: {question.run.model.loss}",
+        f"{tokens:,} tokens x {head.rows:,} words x {significant(each)} B: {loss}",
     )
 
 
-def _device(question: Question, plan: Plan, found: Trace, memory: Memory) -> Iterator[Term]:
+def _device(case: Case) -> Iterator[Term]:
     """State what comes on top of the tensors; a stream's pool keeps what it once reached."""
+    memory = case.now.memory
     workspaces = memory.peak_allocated_bytes - memory.peak_tensor_bytes
-    yield _bytes("cuBLAS workspaces", workspaces, "two handles: forward's thread and autograd's")
-    pools = {name: round_up(size, SEGMENT_BYTES) for name, size in found.pools_bytes.items()}
+    yield _bytes(
+        "cuBLAS workspaces", workspaces, "two handles: of forward's thread and of autograd's"
+    )
+    pools = {name: round_up(size, SEGMENT_BYTES) for name, size in case.found.pools_bytes.items()}
     beyond = sum(pools.values()) - memory.peak_tensor_bytes
     if len(pools) > 1:
-        listed = " + ".join(f"{name} {_size(size)}" for name, size in pools.items())
-        yield _bytes("pools beyond the peak", beyond, f"each stream keeps its highest: {listed}")
-    if memory.reserved_bytes is not None and memory.device_bytes is not None:
-        slack = memory.reserved_bytes - sum(pools.values()) - workspaces
-        yield _bytes("fragmentation", slack, "assumed share of all pools")
-        nccl = plan.row.communicators * COMMUNICATOR_BYTES.value
-        alone = plan.groups.world.ranks == 1
-        context = question.gpu.context_bytes.value
-        yield _bytes(
-            "CUDA context", context, f"{question.gpu.id}: {question.gpu.context_bytes.kind}"
-        )
-        if not alone:
-            yield _bytes(
-                "NCCL", nccl, f"{plan.row.communicators} x {_size(COMMUNICATOR_BYTES.value)}"
-            )
-        tensors = _size(memory.peak_tensor_bytes)
-        yield _bytes(
-            "device memory", memory.device_bytes, f"{tensors} of tensors and what follows it"
-        )
+        listed = ", ".join(f"{name} {significant(size / GIB)}" for name, size in pools.items())
+        yield _bytes("pools beyond the peak", beyond, f"highs of {listed}")
+    if memory.reserved_bytes is None or memory.device_bytes is None:
+        return
+    slack = memory.reserved_bytes - sum(pools.values()) - workspaces
+    yield _bytes("fragmentation", slack, f"{100 * FRAGMENTATION.value:.0f} % of all pools: assumed")
+    context, gpu = case.question.gpu.context_bytes, case.question.gpu.id
+    yield _bytes("CUDA context", context.value, f"{gpu}: {context.kind}")
+    if case.communicators:
+        each = COMMUNICATOR_BYTES.value
+        formula = f"{case.communicators} x {_size(each)} per communicator: assumed"
+        yield _bytes("NCCL", case.communicators * each, formula)
+    tensors = _size(memory.peak_tensor_bytes)
+    yield _bytes("device memory", memory.device_bytes, f"{tensors} of tensors and what follows it")
 
 
-def deepspeed_accounting(plan: Plan, peak: PeakBreakdown) -> Accounting | None:
+def deepspeed_accounting(case: Case) -> Accounting | None:
     """Lay DeepSpeed's estimator beside what lives at the peak, part by part."""
+    plan, peak = case.plan, case.now.memory.peak_breakdown_bytes
     if plan.row.strategy not in DEEPSPEED:
         return None
     whole, ranks = _elements(plan), plan.groups.shard.ranks
@@ -160,10 +158,7 @@ def deepspeed_accounting(plan: Plan, peak: PeakBreakdown) -> Accounting | None:
 
 def _states_words(plan: Plan) -> str:
     itemsize = 16 if plan.row.divides_parameters else 18
-    return (
-        f"{itemsize} B x P / {plan.groups.shard.ranks}: it counts fp32 gradients throughout, "
-        "and no gradient before it is divided"
-    )
+    return f"{itemsize} B x P / {plan.groups.shard.ranks}, fp32 gradients included"
 
 
 def _left_out(peak: PeakBreakdown) -> Iterator[AccountingRow]:

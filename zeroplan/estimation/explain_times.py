@@ -4,18 +4,20 @@ from typing import Final
 
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import steps_seconds
+from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Term
-from zeroplan.estimation.record import Collective, StrategyEstimate
+from zeroplan.estimation.record import Collective
 from zeroplan.records import dataclass
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
-from zeroplan.units import GB, TERA
+from zeroplan.units import GB, MIB, TERA
 from zeroplan.workload.liveness import Step
 
 __all__ = ["time_terms"]
 
 NAMES: Final = {"matmul": "matmuls", "scores": "matmuls", "attention": "attention"}
 REST: Final = "memory-bound kernels"
+COPIES: Final = "copies in and out"
 
 
 @dataclass(slots=True)
@@ -33,9 +35,9 @@ class _Work:
         return self.forward_seconds + self.again_seconds + self.backward_seconds
 
 
-def time_terms(step: Script, price: GpuPrice, estimate: StrategyEstimate) -> tuple[Term, ...]:
+def time_terms(case: Case) -> tuple[Term, ...]:
     """List the terms of the step time, each with its formula."""
-    time = estimate.time
+    time, step, price = case.now.time, case.step, case.price
     work = _kernels(step, price)
     copies = _copies_bytes(step)
     terms = [_kernel_term(name, each, price) for name, each in work.items() if each.seconds]
@@ -43,10 +45,10 @@ def time_terms(step: Script, price: GpuPrice, estimate: StrategyEstimate) -> tup
         if moved:
             at = f"{readable(moved, 'B')} at {significant(price.bytes_per_second / GB)} GB/s"
             terms.append(_seconds(name, moved / price.bytes_per_second, at))
-    terms += [_collective_term(each) for each in estimate.communication.collectives]
+    terms += [_collective_term(each) for each in case.now.communication.collectives]
     if time.exposed_communication_seconds is not None and time.step_seconds is not None:
         waits = time.exposed_communication_seconds
-        terms.append(_seconds("waiting for communication", waits, "what compute does not hide"))
+        terms.append(_seconds("waiting", waits, "communication that compute does not hide"))
         terms.append(_seconds("step", time.step_seconds, "kernels, copies, optimizer and waiting"))
     return tuple(terms)
 
@@ -90,27 +92,23 @@ def _flop(step: Step) -> float:
 
 
 def _kernel_term(name: str, work: _Work, price: GpuPrice) -> Term:
-    parts = [f"forward {significant(work.forward_seconds)}"]
+    parts = [f"fwd {significant(work.forward_seconds)}"]
     if work.again_seconds:
         parts.append(f"again {significant(work.again_seconds)}")
-    parts.append(f"backward {significant(work.backward_seconds)}")
+    parts.append(f"bwd {significant(work.backward_seconds)}")
     words = ", ".join(parts)
     if work.flop and name != REST:
-        rate = work.flop / work.seconds
-        share = 100 * rate / price.peak_flop_per_second
-        words = (
-            f"{significant(work.flop / TERA)} TFLOP at {significant(rate / TERA)} TFLOP/s, "
-            f"{significant(share)} % of the peak ({words})"
-        )
+        share = 100 * work.flop / work.seconds / price.peak_flop_per_second
+        words = f"{significant(work.flop / TERA)} TFLOP at {share:.0f} % of peak; {words}"
     return _seconds(name, work.seconds, words)
 
 
 def _copies_bytes(step: Script) -> dict[str, float]:
     """HBM bytes of copies of the compute stream, those of the optimizer apart. [B]"""
-    moved = {"copies in and out of buffers": 0.0, "optimizer": 0.0}
+    moved = {COPIES: 0.0, "optimizer": 0.0}
     for event, times in step.calls():
         if event.stream == "compute":
-            name = "optimizer" if event.phase == "optimizer" else "copies in and out of buffers"
+            name = "optimizer" if event.phase == "optimizer" else COPIES
             moved[name] += times * float(event.traffic_bytes)
     return moved
 
@@ -118,8 +116,9 @@ def _copies_bytes(step: Script) -> dict[str, float]:
 def _collective_term(call: Collective) -> Term:
     name = f"{call.name.replace('_', '-')}, {call.phase}"
     calls = "1 call" if call.count == 1 else f"{call.count:,} calls"
-    sent = f"{readable(call.wire_bytes, 'B')} sent per GPU"
-    rate = ""
-    if call.seconds:
-        rate = f", {significant(call.wire_bytes / call.seconds / GB)} GB/s"
-    return _seconds(name, call.seconds or 0.0, f"{calls} in the {call.group} group: {sent}{rate}")
+    seconds = call.seconds or 0.0
+    sent = f"{call.wire_bytes:,} B sent per GPU"
+    if call.wire_bytes >= MIB and seconds:
+        rate = significant(call.wire_bytes / seconds / GB)
+        sent = f"{readable(call.wire_bytes, 'B')} sent per GPU, {rate} GB/s"
+    return _seconds(name, seconds, f"{calls} in the {call.group} group: {sent}")

@@ -1,10 +1,11 @@
 """An explanation for a person: what is asked, the peak, its terms and what would change them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zeroplan.estimation.explain_record import Explanation
-from zeroplan.estimation.explain_tables import tables
-from zeroplan.report.terminal import Page, prose, table_text
+from zeroplan.estimation.explain_tables import moment_words, tables
+from zeroplan.report.terminal import PROSE_WIDTH, Page, prose, table_text
 from zeroplan.rows import significant
 from zeroplan.units import GIB
 
@@ -13,8 +14,9 @@ __all__ = ["explanation_text"]
 
 def explanation_text(told: Explanation, on: Page, *, wide: bool = False) -> str:
     """Return the verdict in sentences, then every table, then the notes."""
+    sheet = on if wide else replace(on, width=min(on.width, PROSE_WIDTH))
     parts = [prose(_headlines(told), on)]
-    parts += [table_text(table, on) for table in tables(told, wide=wide)]
+    parts += [table_text(table, sheet) for table in tables(told, wide=wide)]
     if told.notes:
         parts.append(prose(("Notes", *(f"- {line}" for line in told.notes)), on))
     return "\n".join(parts)
@@ -28,7 +30,7 @@ def _headlines(told: Explanation) -> Iterator[str]:
         f"{told.estimate.strategy} ({told.chosen})."
     )
     peak = (
-        f"Tensors peak at {_gib(memory.peak_tensor_bytes)} GiB in {told.peak.name}, "
+        f"Tensors peak at {_gib(memory.peak_tensor_bytes)} GiB in {moment_words(told.peak)}, "
         f"{_gib(memory.peak_allocated_bytes)} GiB with workspaces"
     )
     if memory.device_bytes is not None and memory.usable_bytes is not None:

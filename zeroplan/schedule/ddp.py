@@ -3,19 +3,19 @@
 Source: torch/nn/parallel/distributed.py, torch/csrc/distributed/c10d/reducer.cpp (2.13).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
-from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
+from zeroplan.schedule.optimizer import Sizes, state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
 from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.liveness import Change
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["Bucket", "ddp_script"]
+__all__ = ["Bucket", "data_parallel_script", "ddp_script"]
 
 FIRST_BUCKET_BYTES: Final = MIB
 """Cap of the first bucket while `bucket_cap_mb` is left at its default."""
@@ -69,6 +69,27 @@ class _Step:
 
 def ddp_script(plan: Plan) -> Script:
     """Write one steady-state step of DDP, or of one GPU alone, down."""
+    everything = [(p.elements, times) for p, times in plan.parameters]
+    return data_parallel_script(plan, everything, everything, lambda _: None)
+
+
+def data_parallel_script(
+    plan: Plan, stored: Sizes, updated: Sizes, publish: Callable[[Recorder], None]
+) -> Script:
+    """Write one step with whole parameters and gradients down.
+
+    Parameters
+    ----------
+    plan
+        What is trained, and how.
+    stored
+        Storages of the parameters [elements].
+    updated
+        Parameters that this rank updates and keeps the states of [elements].
+    publish
+        Sends them to the other ranks.
+
+    """
     step = _Step(plan, Recorder())
     for times, last in micro_steps(plan.micro_steps):
         every = plan.choice.synchronize_gradients == "every"
@@ -76,20 +97,21 @@ def ddp_script(plan: Plan) -> Script:
         with step.recorder.repeat(times):
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
-    _update(step)
-    return Script(resident=_resident(step), items=tuple(step.recorder.items))
-
-
-def _resident(step: _Step) -> tuple[Change, ...]:
-    plan, held = step.plan, step.plan.dtypes
-    sizes = [(p.elements, times) for p, times in plan.parameters]
-    weights = sum(round_up(size * held.parameter) * times for size, times in sizes)
-    return (
-        Change("parameters", "parameters", weights),
+    step.recorder.phase = "optimizer"
+    torch_optimizer_step(step.recorder, updated, plan.dtypes)
+    publish(step.recorder)
+    if step.grads_apart:
+        _drop_gradients(step, "zero_grad", plan.parameters)
+    held = plan.dtypes
+    resident = (
+        Change(
+            "parameters", "all", sum(round_up(n * held.parameter) * times for n, times in stored)
+        ),
         Change("gradients", "gradient buckets", step.buckets_bytes),
-        *state_changes(sizes, held),
+        *state_changes(updated, held),
         *inputs_and_buffers(plan),
     )
+    return Script(resident=resident, items=tuple(step.recorder.items))
 
 
 def _forward(step: _Step, *, broadcasts: bool) -> None:
@@ -190,13 +212,3 @@ def _drop_gradients(step: _Step, name: str, parameters: list[tuple[Parameter, in
         for p, times in parameters
     )
     step.recorder.emit(name, "gradients", changes=tuple(gone))
-
-
-def _update(step: _Step) -> None:
-    plan, recorder = step.plan, step.recorder
-    recorder.phase = "optimizer"
-    torch_optimizer_step(
-        recorder, [(p.elements, times) for p, times in plan.parameters], plan.dtypes
-    )
-    if step.grads_apart:
-        _drop_gradients(step, "zero_grad", plan.parameters)

@@ -74,11 +74,11 @@ class _Step:
 
     @property
     def shard(self) -> Size:
-        """What the optimizer updates here, where it is divided. [elements]"""
+        """What the optimizer updates here, where it is divided [elements]."""
         return flat_shard_elements(self.elements, self.plan.groups.shard.ranks)
 
     def each(self, itemsize: int) -> Size:
-        """Sum a tensor per parameter, each in a storage of its own. [B]"""
+        """Sum a tensor per parameter, each in a storage of its own [B]."""
         return sum(round_up(p.elements * itemsize) * times for p, times in self.plan.parameters)
 
     def drop_gradients(self) -> Change:

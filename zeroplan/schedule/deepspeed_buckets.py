@@ -72,7 +72,7 @@ class _Step:
         return self.group.fullest_pieces[place] > 0
 
     def kept_bytes(self) -> int:
-        """Reduced gradients of one micro-step: in one buffer, or where autograd put them. [B]"""
+        """Reduced gradients of one micro-step: in one buffer, or where autograd put them [B]."""
         if self.plan.choice.deepspeed.contiguous_gradients:
             return self.group.kept_bytes(self.plan.dtypes.compute)
         sizes = [n for place, n in enumerate(self.group.elements) if self.owns(place)]

@@ -96,7 +96,7 @@ class FlatGroup:
 
     @cached_property
     def shard(self) -> int:
-        """One rank's part, padding included. [elements]"""
+        """One rank's part, padding included [elements]."""
         return int(flat_shard_elements(sum(self.elements), self.ranks))
 
     @cached_property
@@ -132,9 +132,9 @@ class FlatGroup:
 
     @cached_property
     def fullest_pieces(self) -> tuple[int, ...]:
-        """What the fullest rank owns of each parameter. [elements]"""
+        """What the fullest rank owns of each parameter [elements]."""
         return tuple(dict(pieces).get(self.fullest_rank, 0) for pieces in self.spans)
 
     def kept_bytes(self, itemsize: int) -> int:
-        """Gradients that the fullest rank keeps, in one buffer. [B]"""
+        """Gradients that the fullest rank keeps, in one buffer [B]."""
         return int(round_up(self.held_elements[self.fullest_rank] * itemsize))

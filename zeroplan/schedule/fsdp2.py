@@ -10,7 +10,7 @@ from typing import Final
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Pool, Recorder, Script
-from zeroplan.schedule.fsdp2_collectives import Gather, Reduce, post_backward
+from zeroplan.schedule.fsdp2_collectives import Gather, Reduce
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.optimizer import (
     Sizes,
@@ -117,10 +117,10 @@ def _backward(step: _Step, *, last: bool) -> None:
             done.add(id(group))
         step.recorder.compute("backward", owner, rest)
         if index == group.units[0] and plan.units[index].input is not None:
-            post_backward(step.gather, step.reduce, group, last=last)
+            _post_backward(step, group, last=last)
     for group in step.groups:
         if plan.units[group.units[0]].input is None:
-            post_backward(step.gather, step.reduce, group, last=last)
+            _post_backward(step, group, last=last)
     step.reduce.finish()
 
 
@@ -135,3 +135,23 @@ def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None
         ahead = order[position - 1]
         if ahead.in_backward and not ahead.unsharded and not ahead.in_flight:
             step.gather.start(ahead)
+
+
+def _post_backward(step: _Step, group: FsdpGroup, *, last: bool) -> None:
+    """Reshard a group after its backward and reduce its gradients, or accumulate them."""
+    choice, recorder = step.plan.choice, step.recorder
+    synchronizes = last or choice.synchronize_gradients == "every"
+    reshards = last or choice.reshard_after_backward
+    if group.accumulates or not synchronizes:
+        recorder.emit("accumulate", group.name, changes=tuple(step.reduce.accumulate(group)))
+    freed = step.gather.reshard(group) if reshards else []
+    if not synchronizes:
+        recorder.emit("reshard", group.name, changes=tuple(freed))
+        return
+    recorder.emit(
+        "reshard",
+        group.name,
+        changes=(*freed, *step.reduce.drop_input()),
+        waits=("reduce-scatter",),
+    )
+    step.reduce.run(group, last=last)

@@ -12,11 +12,12 @@ from zeroplan.sharding.groups import contiguous
 from zeroplan.units import Size, round_up
 from zeroplan.workload.liveness import Change
 
-__all__ = ["Gather", "Reduce", "post_backward"]
+__all__ = ["Gather", "Reduce"]
 
 COPY_OUT = "copy-out"
 """Mark of the last copy-out: an all-gather waits for it, so at most one runs ahead."""
 
+CAST = "cast of the shard"
 GATHERED = "all-gather output"
 REDUCED = "reduce-scatter output"
 
@@ -34,6 +35,9 @@ class Gather:
         """Cast the shard, copy it into the flat buffer and issue the all-gather."""
         held, part = self.plan.dtypes, group.parameters
         ranks = self.plan.groups.shard
+        group.in_flight = True
+        if ranks.ranks == 1:
+            return
         shard = part.shard_elements
         if group.kept_bytes:
             ranks = contiguous("shard", int(group.after_forward), ranks.ranks_per_node)
@@ -41,29 +45,24 @@ class Gather:
         group.gathered_bytes = round_up(shard * ranks.ranks * held.compute)
         casts = held.compute != held.parameter and not group.kept_bytes
         cast = round_up(shard * held.compute) if casts else 0
-        alone = ranks.ranks == 1
-        changes = [] if alone else [Change("all_gather_buffers", GATHERED, group.gathered_bytes)]
-        if cast:
-            changes.insert(0, Change("temporaries", f"{group.name} cast", cast))
-            changes.append(Change("temporaries", f"{group.name} cast", -cast))
-        collective = Collective(
-            name="all_gather",
-            group=ranks,
-            input_bytes=shard * held.compute,
-            output_bytes=shard * ranks.ranks * held.compute,
-        )
-        group.in_flight = True
         self.recorder.emit(
             "all-gather",
             group.name,
             stream="all-gather",
-            changes=tuple(changes),
-            collective=None if alone else collective,
+            changes=(
+                Change("temporaries", CAST, cast),
+                Change("all_gather_buffers", GATHERED, group.gathered_bytes),
+                Change("temporaries", CAST, -cast),
+            ),
+            collective=Collective(
+                name="all_gather",
+                group=ranks,
+                input_bytes=shard * held.compute,
+                output_bytes=shard * ranks.ranks * held.compute,
+            ),
             traffic_bytes=shard * (held.parameter + held.compute),
             waits=(COPY_OUT,),
         )
-        if alone:
-            group.gathered_bytes = 0
 
     def copy_out(self, group: FsdpGroup, *, backward: bool) -> None:
         """Copy the flat buffer out to the parameters.
@@ -73,6 +72,8 @@ class Gather:
         """
         size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
         changes = [Change("unsharded_parameters", group.name, size)]
+        if self.plan.groups.shard.ranks == 1:
+            changes = self._cast_alone(group)
         if group.kept_bytes:
             changes.append(Change("unsharded_parameters", group.name, -group.kept_bytes))
             group.kept_bytes = 0
@@ -89,6 +90,19 @@ class Gather:
         self.parked = 0 if backward else group.gathered_bytes
         group.in_flight = False
         group.unsharded = True
+
+    def _cast_alone(self, group: FsdpGroup) -> list[Change]:
+        """Copy each parameter out of a cast of its own: one rank has no flat buffer."""
+        held, changes = self.plan.dtypes, []
+        for p in group.parameters.parameters:
+            size = round_up(p.elements * held.compute)
+            cast = size if held.compute != held.parameter else 0
+            changes += [
+                Change("temporaries", CAST, cast),
+                Change("unsharded_parameters", group.name, size),
+                Change("temporaries", CAST, -cast),
+            ]
+        return changes
 
     def release_parked(self) -> None:
         """Drop the last all-gather output when the root's forward returns."""
@@ -152,9 +166,12 @@ class Reduce:
     def run(self, group: FsdpGroup, *, last: bool) -> None:
         """Copy the gradients into one buffer, reduce-scatter it, cast, all-reduce across copies.
 
-        Every gradient goes with the copy-in but the last one, which a loop variable holds.
+        Every gradient goes with the copy-in but the last one, which the loop over several ranks'
+        chunks holds.
         """
         held, part = self.plan.dtypes, group.parameters
+        ranks = self.plan.groups.shard
+        loops = ranks.ranks > 1
         grads = _freed(self.gradients(group, held.reduce if group.accumulates else held.compute))
         group.accumulates = False
         buffer = part.gathered_bytes(held.reduce)
@@ -164,26 +181,25 @@ class Reduce:
             group.name,
             changes=(
                 Change("reduce_scatter_buffers", "reduce-scatter input", buffer),
-                *grads[:-1],
+                *(grads[:-1] if loops else grads),
                 Change("gradients", self._output_owner(group), out),
             ),
             traffic_bytes=2 * buffer,
         )
         self.input_bytes = buffer
-        ranks = self.plan.groups.shard
         self.recorder.emit(
             "reduce-scatter",
             group.name,
             stream="reduce-scatter",
-            changes=tuple(grads[-1:]),
-            collective=None
-            if ranks.ranks == 1
-            else Collective(
+            changes=tuple(grads[-1:]) if loops else (),
+            collective=Collective(
                 name="reduce_scatter",
                 group=ranks,
                 input_bytes=part.shard_elements * ranks.ranks * held.reduce,
                 output_bytes=part.shard_elements * held.reduce,
-            ),
+            )
+            if loops
+            else None,
             waits=("compute",),
         )
         self._across_copies(group, out, last=last)
@@ -266,24 +282,3 @@ class Reduce:
 
 def _freed(changes: list[Change]) -> list[Change]:
     return [Change(c.category, c.owner, -c.bytes) for c in changes]
-
-
-def post_backward(gather: Gather, reduce: Reduce, group: FsdpGroup, *, last: bool) -> None:
-    """Reshard a group after its backward and reduce its gradients, or accumulate them."""
-    plan, recorder = gather.plan, gather.recorder
-    choice = plan.choice
-    synchronizes = last or choice.synchronize_gradients == "every"
-    reshards = last or choice.reshard_after_backward
-    if group.accumulates or not synchronizes:
-        recorder.emit("accumulate", group.name, changes=tuple(reduce.accumulate(group)))
-    freed = gather.reshard(group) if reshards else []
-    if not synchronizes:
-        recorder.emit("reshard", group.name, changes=tuple(freed))
-        return
-    recorder.emit(
-        "reshard",
-        group.name,
-        changes=(*freed, *reduce.drop_input()),
-        waits=("reduce-scatter",),
-    )
-    reduce.run(group, last=last)

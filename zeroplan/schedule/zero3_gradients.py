@@ -43,7 +43,7 @@ class Gradients:
 
     @property
     def bucket_bytes(self) -> int:
-        """The buffer. [B]"""
+        """Size of the buffer [B]."""
         settings = self.plan.choice.deepspeed
         size = settings.reduce_bucket_size if settings.contiguous_gradients else 0
         return int(round_up(size * wire_itemsize(self.plan)))

@@ -19,7 +19,7 @@ Offload = Literal["none", "optimizer", "optimizer and parameters"]
 def paper_state_bytes(
     row: Sharding, parameters: Size, ranks: Size, *, optimizer_bytes: int = 12
 ) -> Size:
-    """State per rank by the ZeRO paper: (2 + 2 + K) Psi with each part over N where divided. [B]
+    """State per rank by the ZeRO paper: (2 + 2 + K) Psi with each part over N where divided [B].
 
     Source: Rajbhandari et al., arXiv 1910.02054, section 5 and figure 1.
 
@@ -40,7 +40,7 @@ def paper_state_bytes(
 
 
 def paper_volume(row: Sharding, parameters: Size) -> Size:
-    """Elements that a rank sends in a step, by the ZeRO paper, for many ranks. [elements]
+    """Elements that a rank sends in a step, by the ZeRO paper, for many ranks [elements].
 
     A reduce-scatter and an all-gather of Psi each, whether they are an all-reduce of gradients or
     apart; divided parameters are gathered once more, for backward. DeepSpeed itself all-reduces in
@@ -59,7 +59,7 @@ def deepspeed_state_bytes(
     largest_layer: int,
     offload: Offload = "none",
 ) -> int:
-    """State per GPU by DeepSpeed's estimators of stages 2 and 3. [B]
+    """State per GPU by DeepSpeed's estimators of stages 2 and 3 [B].
 
     16-bit parameters stay whole, or 4 bytes of the largest layer where they are divided, and 18
     bytes a parameter over N; offloading takes the optimizer's 16 of them away, or all.

@@ -50,6 +50,21 @@ def flat_shard_elements(total: Size, ranks: Size) -> Size:
     return round_up(total, 2 * ranks) // ranks
 
 
+def packed(sizes: Iterable[int], ranks: int) -> list[list[int]]:
+    """Deal whole parameters to ranks, the largest first, each to the rank that has least so far.
+
+    Source: ZeroRedundancyOptimizer._partition_parameters,
+    torch/distributed/optim/zero_redundancy_optimizer.py (2.13). [elements]
+    """
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    fill = [(0, rank) for rank in range(ranks)]
+    for size in sorted(sizes, reverse=True):
+        total, rank = fill[0]
+        shares[rank].append(size)
+        heapreplace(fill, (total + size, rank))
+    return shares
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatParameter:
     """Parameters laid end to end in one storage that is cut evenly: one FSDP1 unit.

@@ -8,9 +8,10 @@ from zeroplan.sharding.layout import (
     dim0_shard_elements,
     even_shard_elements,
     flat_shard_elements,
+    packed,
 )
 from zeroplan.sharding.strategies import Sharding
-from zeroplan.units import Size
+from zeroplan.units import Size, ceil_div
 from zeroplan.workload.tape import Parameter
 
 __all__ = ["States", "shard_elements", "states"]
@@ -47,8 +48,14 @@ def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -
 
 def shard_elements(row: Sharding, parameters: Counted, ranks: Size) -> Size:
     """Elements that one rank owns of what is divided, padding included. [elements]"""
+    total = sum(p.elements * times for p, times in parameters)
     if row.padding == "flat":
-        return flat_shard_elements(sum(p.elements * times for p, times in parameters), ranks)
+        return flat_shard_elements(total, ranks)
+    if row.padding == "even":
+        return ceil_div(total, ranks)
+    if row.padding == "packed":
+        sizes = (p.elements for p, times in parameters for _ in range(times))
+        return max(sum(share) for share in packed(sizes, ranks))
     per_parameter: dict[str, Callable[[Parameter, Size], Size]] = {
         "dim0": dim0_shard_elements,
         "per-parameter": even_shard_elements,

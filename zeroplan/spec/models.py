@@ -15,7 +15,7 @@ from zeroplan.spec.keys import Keys
 from zeroplan.spec.presets import list_presets, load_preset
 from zeroplan.spec.sizes import NEWEST, is_size, shape_of_size
 
-__all__ = ["architecture_of", "load_architecture"]
+__all__ = ["architecture_of", "load_architecture", "model_keys"]
 
 GENERIC: Final = "generic"
 """Family whose rule reads decoder-like keys of a model that no rule knows."""
@@ -42,6 +42,15 @@ def load_architecture(source: str | Path, *, relative_to: Path | None = None) ->
         f"model {word!r}: not a preset, a path or a size.{close}"
         " Give a preset (llama-3.1-8b), the path to a config.json, or a size (70b)."
     )
+
+
+def model_keys(source: str) -> Mapping[str, object]:
+    """Return the keys of the model file that a preset, a path or a size stands for."""
+    word = source.strip().lower()
+    if is_size(word) and word not in NEWEST:
+        return shape_of_size(word).config
+    name = NEWEST.get(word, word)
+    return load_preset(name).config if name in list_presets() else read_config(Path(source.strip()))
 
 
 def architecture_of(config: Mapping[str, object], place: str, name: str) -> Architecture:

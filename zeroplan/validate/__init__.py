@@ -1,1 +1,5 @@
 """Running a real training step and laying it beside the prediction."""
+
+from zeroplan.validate.answer import validate
+
+__all__ = ["validate"]

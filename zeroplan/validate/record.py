@@ -9,16 +9,29 @@ from typing import Any, Final, Literal
 from zeroplan import __version__
 from zeroplan.estimation.record import PhasePeaks
 from zeroplan.records import dataclass
+from zeroplan.records import dataclass
 from zeroplan.rows import plain
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import to_dict
 
-__all__ = ["Calls", "Difference", "Held", "ModelClass", "Observation", "Phase", "Validation"]
+__all__ = [
+    "PHASES",
+    "Backend",
+    "Calls",
+    "Difference",
+    "Held",
+    "ModelClass",
+    "Observation",
+    "Phase",
+    "Validation",
+]
 
 SCHEMA_VERSION: Final = 1
 
+Backend = Literal["fake"]
 ModelClass = Literal["own", "transformers"]
 Phase = Literal["forward", "backward", "optimizer"]
+PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +75,25 @@ class Difference:
 
     name: str
     predicted: int
+    """[B], or a count where the kind is calls."""
     measured: int
-    unit: str
-    judged: bool
-    """Whether the tolerance applies to it."""
+    kind: Literal["peak", "held", "calls", "message"]
+    """A peak, what makes one up, a number of collectives, or their bytes."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether the tolerance applies: what makes a peak up may be a few bytes."""
+        return self.kind != "held"
 
     @property
     def error_fraction(self) -> float | None:
-        """Return predicted over measured, less one; None where only zero was measured. [1]"""
+        """Predicted over measured, less one; None where something was predicted but not there."""
         if self.predicted == self.measured:
             return 0.0
         return self.predicted / self.measured - 1 if self.measured else None
 
     def within(self, tolerance: float) -> bool:
-        """Whether it is as near as asked; what was not there at all is not."""
+        """Whether it is as near as asked."""
         error = self.error_fraction
         return error is not None and abs(error) <= tolerance
 
@@ -85,10 +103,12 @@ class Validation:
     """Prediction and truth side by side."""
 
     inputs: Run
-    backend: str
+    backend: Backend
     model_class: ModelClass
     versions: tuple[tuple[str, str], ...]
+    """Of the packages that ran the step, by name."""
     tolerance: float
+    """Largest error of a judged figure. [1]"""
     notes: tuple[str, ...]
     prediction: Observation
     truth: Observation

@@ -258,19 +258,34 @@ class _Engine:
         outgoing = self._gradients(operation, incoming) if incoming else {}
         trained = [p for p in operation.parameters if p.trainable]
         for parameter in trained:
-            size = round_up(parameter.elements * self.unit.gradient_itemsize)
+            size = self._gradient_bytes(parameter)
             self.changes.append(Change("unsharded_gradients", parameter.name, size))
-            if parameter.shared:
-                self.changes.append(Change("unsharded_gradients", parameter.name, -size))
         self.changes += _transient(operation.backward_temporaries, operation.name)
         for buffer in incoming:
             self._drop(buffer)
         if not operation.saved_gradients:
             self._release_saved(operation)
+        self.changes += self._summed(trained)
         for tensor, buffer in outgoing.items():
             self._accumulate(tensor, buffer)
         complete = tuple(p for p in trained if p.tied_to is None)
         return Step(operation, "backward", tuple(self.changes), complete)
+
+    def _summed(self, parameters: list[Parameter]) -> list[Change]:
+        """Add the gradient that a tied head has put down: the sum is a new storage.
+
+        It cannot be added in place, for a linear layer's weight gradient is a transposed view
+        (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace, 2.13).
+        """
+        return [
+            Change("unsharded_gradients", p.name, sign * self._gradient_bytes(p))
+            for p in parameters
+            if p.shared
+            for sign in (+1, -1, -1)
+        ]
+
+    def _gradient_bytes(self, parameter: Parameter) -> Size:
+        return round_up(parameter.elements * self.unit.gradient_itemsize)
 
     def finish(self, kept: list[Tensor]) -> Step:
         """Release what a checkpoint held to the end."""

@@ -34,7 +34,7 @@ class Parameter:
     """Name of the parameter whose storage this one shares; it is then counted and sharded there."""
     trainable: bool = True
     shared: bool = False
-    """A tied head has put its gradient down before this one's arrives and is added in place."""
+    """A tied head has put its gradient down before this one's arrives; the two are summed."""
     matmul: bool = False
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
 

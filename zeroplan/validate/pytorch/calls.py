@@ -1,12 +1,12 @@
 """The collectives that reach the dispatcher."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from zeroplan.validate.pytorch.tensors import tensors_in
 from zeroplan.validate.record import Calls, Phase
 
 __all__ = ["CallLog"]
@@ -72,12 +72,4 @@ class CallLog(TorchDispatchMode):
 
 
 def _bytes(value: object) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))

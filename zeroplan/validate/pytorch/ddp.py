@@ -1,13 +1,13 @@
-"""DistributedDataParallel in steady state, and ZeroRedundancyOptimizer on top of it.
+"""DistributedDataParallel in steady state.
 
 DDP rearranges its buckets before the second forward, from data that fake tensors do not have. So
 the order in which gradients arrive is recorded first, and its own function forms the buckets from
 that order at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zeroplan.schedule.plan import Plan
 from zeroplan.units import MIB
+from zeroplan.validate.pytorch.environment import materialise, token_ids
+from zeroplan.validate.pytorch.loss import loss_of
+from zeroplan.validate.pytorch.subject import Subject
 
-__all__ = ["data_parallel", "gradient_order", "micro_step"]
+__all__ = ["micro_step", "wrap"]
 
-DEFAULT_BUCKET_BYTES = 25 * MIB
+DEFAULT_BUCKET_BYTES: Final = 25 * MIB
 
 
 class _SteadyReducer:
@@ -35,13 +38,14 @@ class _SteadyReducer:
         return False
 
 
-def data_parallel(module: nn.Module, plan: Plan, order: list[int]) -> DistributedDataParallel:
-    """Wrap a module; `order` lists its parameters as their gradients arrive."""
+def wrap(subject: Subject, plan: Plan) -> nn.Module:
+    """Give a model memory, see in which order its gradients arrive, and wrap it."""
     choice = plan.choice
     default = choice.bucket_bytes == DEFAULT_BUCKET_BYTES
-    with _arranged(order, choice.bucket_bytes, default=default):
+    materialise(subject.module)
+    with _arranged(_gradient_order(subject, plan), choice.bucket_bytes, default=default):
         wrapped = DistributedDataParallel(
-            module,
+            subject.module,
             init_sync=False,
             bucket_cap_mb=None if default else choice.bucket_bytes / MIB,  # type: ignore[arg-type]  # a float is scaled all the same
             gradient_as_bucket_view=choice.gradient_as_bucket_view,
@@ -52,26 +56,23 @@ def data_parallel(module: nn.Module, plan: Plan, order: list[int]) -> Distribute
     return wrapped
 
 
-def micro_step(wrapped: nn.Module, plan: Plan) -> Callable[[bool], AbstractContextManager[object]]:
-    """Return what surrounds a micro-step, given whether it is the last."""
-
-    def around(last: bool) -> AbstractContextManager[object]:  # noqa: FBT001  # its only argument
-        reduces = last or plan.choice.synchronize_gradients == "every"
-        if reduces or not isinstance(wrapped, DistributedDataParallel):
-            return nullcontext()
-        return wrapped.no_sync()
-
-    return around
+def micro_step(module: nn.Module, plan: Plan, *, last: bool) -> AbstractContextManager[object]:
+    """Return `no_sync` where gradients are not reduced."""
+    reduces = last or plan.choice.synchronize_gradients == "every"
+    if reduces or not isinstance(module, DistributedDataParallel):
+        return nullcontext()
+    return module.no_sync()
 
 
-def gradient_order(module: nn.Module, backward: Callable[[], None]) -> list[int]:
+def _gradient_order(subject: Subject, plan: Plan) -> list[int]:
     """Run a backward and return the indices of parameters in the order of their gradients."""
-    order: list[int] = []
+    module, order = subject.module, list[int]()
     handles = [
         parameter.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
         for index, parameter in enumerate(module.parameters())
     ]
-    backward()
+    ids = token_ids(plan)
+    loss_of(module, subject, plan, ids, ids).backward()  # type: ignore[no-untyped-call]
     module.zero_grad()
     for handle in handles:
         handle.remove()

@@ -1,46 +1,56 @@
 """`fully_shard` around blocks and root, as a plan asks."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from zeroplan.schedule.plan import Plan
-from zeroplan.validate.pytorch.environment import DTYPES
+from zeroplan.validate.pytorch.environment import DTYPES, materialise
 from zeroplan.validate.pytorch.subject import Subject
 
-__all__ = ["before_micro_step", "shard"]
+__all__ = ["micro_step", "wrap"]
 
 
-def shard(subject: Subject, plan: Plan) -> nn.Module:
-    """Shard a model that lies on the meta device."""
-    choice, root = plan.choice, subject.module
+def wrap(subject: Subject, plan: Plan) -> nn.Module:
+    """Shard a model that lies on the meta device and give the shards memory."""
+    with unset_fake_temporarily():  # a device mesh reads its ranks
+        _shard(subject, plan)
+    materialise(subject.module)
+    return subject.module
+
+
+def _shard(subject: Subject, plan: Plan) -> None:
+    choice = plan.choice
     options: dict[str, Any] = {"mesh": _mesh(plan), "mp_policy": _precision(plan)}
     apart = choice.root_wrap == "separate" and not subject.tied
-    kept = choice.root_reshard_after_forward
-    reshard = choice.reshard_after_forward
+    reshard, root_reshard = choice.reshard_after_forward, choice.root_reshard_after_forward
     if apart:
-        fully_shard(subject.embeddings, reshard_after_forward=reshard, **options)
+        embeddings = list(subject.embeddings)
+        fully_shard(embeddings, reshard_after_forward=reshard, **options)
+        for each in embeddings:
+            if isinstance(each, FSDPModule):
+                each.set_unshard_in_backward(choice.unshard_in_backward)
     for block in subject.blocks:
         fully_shard(block, reshard_after_forward=reshard, **options)
     if apart:
-        fully_shard(list(subject.tail), reshard_after_forward=bool(kept), **options)
-        kept = None
-    fully_shard(root, reshard_after_forward=kept, **options)
-    if apart and not choice.unshard_in_backward and isinstance(subject.embeddings, FSDPModule):
-        subject.embeddings.set_unshard_in_backward(False)
-    return root
+        tail = list(subject.tail)
+        fully_shard(tail, reshard_after_forward=bool(root_reshard), **options)
+    kept = None if apart else root_reshard
+    fully_shard(subject.module, reshard_after_forward=kept, **options)
 
 
-def before_micro_step(root: nn.Module, plan: Plan, *, last: bool) -> None:
+def micro_step(module: nn.Module, plan: Plan, *, last: bool) -> AbstractContextManager[object]:
     """Set what differs between micro-steps."""
-    if not isinstance(root, FSDPModule) or plan.micro_steps == 1:
-        return
-    choice = plan.choice
-    root.set_requires_gradient_sync(last or choice.synchronize_gradients == "every")
-    root.set_reshard_after_backward(last or choice.reshard_after_backward)
-    root.set_requires_all_reduce(last or choice.all_reduce == "every")
+    if isinstance(module, FSDPModule) and plan.micro_steps > 1:
+        choice = plan.choice
+        module.set_requires_gradient_sync(last or choice.synchronize_gradients == "every")
+        module.set_reshard_after_backward(last or choice.reshard_after_backward)
+        module.set_requires_all_reduce(last or choice.all_reduce == "every")
+    return nullcontext()
 
 
 def _mesh(plan: Plan) -> DeviceMesh:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from zeroplan.records import dataclass
 from zeroplan.units import round_up
+from zeroplan.validate.pytorch.tensors import tensors_in
 from zeroplan.validate.record import Phase
 
 __all__ = ["Ledger", "storage_of"]
@@ -52,7 +53,7 @@ class Ledger(TorchDispatchMode):
         if any(kind is DTensor for kind in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             # the sharding propagation of DTensor runs on fake tensors of another mode
             if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake:
                 self.enter(tensor, on_host=func is HOST)
@@ -142,11 +143,3 @@ def _by_the_engine() -> bool:
 
 def _rounded(storage: torch.UntypedStorage) -> int:
     return int(round_up(storage.size()))
-
-
-def _tensors(result: object) -> Iterator[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (list, tuple)):
-        for item in result:
-            yield from _tensors(item)

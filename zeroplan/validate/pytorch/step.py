@@ -1,45 +1,47 @@
 """One training step, watched."""
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from zeroplan.estimation.record import PhasePeaks
-from zeroplan.records import dataclass, field
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch.calls import CallLog
-from zeroplan.validate.pytorch.environment import DTYPES
+from zeroplan.validate.pytorch.environment import token_ids
+from zeroplan.validate.pytorch.frameworks import clip_gradients, micro_step
 from zeroplan.validate.pytorch.ledger import Ledger
-from zeroplan.validate.pytorch.loss import cross_entropy
-from zeroplan.validate.record import Held, Observation, Phase
+from zeroplan.validate.pytorch.loss import loss_of
+from zeroplan.validate.pytorch.subject import Subject
+from zeroplan.validate.record import PHASES, Held, Observation, Phase
 
-__all__ = ["Setup", "observe"]
+__all__ = ["Setup", "batches", "observe"]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A wrapped model with its optimizer, ready to be stepped."""
+    """A wrapped model with its optimizer and its batches, ready to be stepped."""
 
     plan: Plan
+    subject: Subject
     module: nn.Module
+    """The wrapped one."""
     optimizer: torch.optim.Optimizer | None
-    logits: Callable[[object], torch.Tensor]
-    micro_step: Callable[[bool], AbstractContextManager[object]]
-    """Prepares a micro-step, given whether it is the last."""
-    clip: Callable[[float], object]
-    batches: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    """Token ids and labels of each micro-step."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """The two observers and what was read off them between phases."""
+    """The two observers, and the levels read off the ledger in between. [B]"""
 
     ledger: Ledger
     log: CallLog
-    levels: dict[str, int] = field(default_factory=dict)
+    start: int = 0
+    after_forwards: list[int] = field(default_factory=list)
+    after_backward: int = 0
 
     def begin(self, phase: Phase) -> None:
         """Open a phase on both."""
@@ -48,83 +50,53 @@ class _Watch:
 
 
 def observe(setup: Setup, ledger: Ledger) -> Observation:
-    """Run two steps and return what the second, the first in steady state, showed."""
-    batch = setup.plan.workload.batch
-    shape = (int(batch.sequences), int(batch.sequence_length))
-    with ledger, ledger.following_resizes():
-        setup.batches = [
-            (torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64))
-            for _ in range(setup.plan.micro_steps)
-        ]
-        _step(setup, _Watch(ledger, CallLog()))
-        ledger.peaks.clear()
-        watch = _Watch(ledger, CallLog())
-        rest = _at_rest(setup, ledger)
-        with watch.log:
-            _step(setup, watch)
-    held = Held(
-        parameters=rest["parameters"],
-        optimizer=rest["optimizer"],
-        inputs_and_buffers=rest["inputs_and_buffers"],
-        after_forward=watch.levels["forward"] - watch.levels["start"],
-        gradients=watch.levels["backward"] - sum(rest.values()),
-    )
-    phases: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+    """Run two steps and return what the second showed: the first makes the optimizer's states."""
+    _step(setup, _Watch(ledger, CallLog()))
+    ledger.peaks.clear()
+    watch = _Watch(ledger, CallLog())
+    parameters = ledger.bytes_of(setup.module.parameters())
+    optimizer = ledger.bytes_of(_states(setup.optimizer))
+    inputs = (tensor for pair in setup.batches for tensor in pair)
+    others = ledger.bytes_of((*inputs, *setup.module.buffers()))
+    with watch.log:
+        _step(setup, watch)
     return Observation(
-        peak_by_phase_bytes=PhasePeaks(**{each: ledger.peaks[each][0] for each in phases}),
-        moments=tuple(ledger.peaks[each][1] for each in phases),
-        held_bytes=held,
+        peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
+        moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
+        held_bytes=Held(
+            parameters=parameters,
+            optimizer=optimizer,
+            inputs_and_buffers=others,
+            after_forward=watch.after_forwards[0] - watch.start,
+            gradients=watch.after_backward - parameters - optimizer - others,
+        ),
         collectives=watch.log.calls(),
     )
 
 
+def batches(plan: Plan) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Return token ids and labels for every micro-step."""
+    return tuple((token_ids(plan), token_ids(plan)) for _ in range(plan.micro_steps))
+
+
 def _step(setup: Setup, watch: _Watch) -> None:
-    watch.levels["start"] = watch.ledger.total
+    plan, module = setup.plan, setup.module
+    watch.start = watch.ledger.total
     for index, (ids, labels) in enumerate(setup.batches):
-        with setup.micro_step(index + 1 == len(setup.batches)):
+        with micro_step(module, plan, last=index + 1 == plan.micro_steps):
             watch.begin("forward")
-            loss = _forward(setup, ids, labels)
-            watch.levels.setdefault("forward", watch.ledger.total)
+            loss = loss_of(module, setup.subject, plan, ids, labels)
+            watch.after_forwards.append(watch.ledger.total)
             watch.begin("backward")
             loss.backward()  # type: ignore[no-untyped-call]
             del loss
-    watch.levels["backward"] = watch.ledger.total
+    watch.after_backward = watch.ledger.total
     watch.begin("optimizer")
-    if setup.plan.training.gradient_clipping:
-        setup.clip(setup.plan.training.gradient_clipping)
+    clip_gradients(module, plan)
     if setup.optimizer is not None:
         setup.optimizer.step()
-        setup.optimizer.zero_grad()
-    else:
-        setup.module.zero_grad()
+    module.zero_grad()
     gc.collect()
-
-
-def _forward(setup: Setup, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return loss_of(setup.module, setup.logits, setup.plan, ids, labels)
-
-
-def loss_of(module, logits, plan, ids, labels):
-    batch = plan.workload.batch
-    autocast = torch.autocast("cpu", DTYPES[batch.dtype]) if batch.autocast else nullcontext()
-    with autocast:
-        output = logits(module(ids))
-        return cross_entropy(output, labels, batch)
-
-
-def probe(module, subject, plan):
-    batch = plan.workload.batch
-    ids = torch.zeros((batch.sequences, batch.sequence_length), dtype=torch.int64)
-    loss_of(module, subject.logits, plan, ids, ids).backward()
-
-
-def _at_rest(setup: Setup, ledger: Ledger) -> dict[str, int]:
-    inputs = (tensor for pair in setup.batches for tensor in pair)
-    return {
-        "parameters": ledger.bytes_of(setup.module.parameters()),
-        "optimizer": ledger.bytes_of(_states(setup.optimizer)),
-        "inputs_and_buffers": ledger.bytes_of((*inputs, *setup.module.buffers())),
-    }
 
 
 def _states(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:

@@ -1,25 +1,25 @@
-"""What is run: a model, and where its parts are."""
+"""The model that is run, and where its parts are."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
-
-from zeroplan.records import dataclass
 
 __all__ = ["Subject"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model before it is wrapped."""
+    """A model on the meta device, before it is wrapped."""
 
     module: nn.Module
-    embeddings: nn.Module
-    """What is gathered by itself under `root_wrap = "separate"`."""
+    embeddings: tuple[nn.Module, ...]
+    """What `root_wrap = "separate"` gathers first."""
     blocks: nn.ModuleList
     tail: tuple[nn.Module, ...]
     """Last norm and head."""
-    logits: Callable[[object], torch.Tensor]
-    """Takes the logits out of what the module returns."""
     tied: bool
+    logits: Callable[[Any], torch.Tensor] = lambda output: output
+    """Takes the logits out of what the module returns."""

@@ -1,0 +1,119 @@
+"""A small Llama whose training steps were measured with the real frameworks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.dtypes import dtypes
+from zeroplan.sharding.groups import groups
+from zeroplan.sharding.strategies import sharding
+from zeroplan.spec.architecture import (
+    Architecture,
+    Attention,
+    Block,
+    Embedding,
+    Head,
+    Mlp,
+    Norm,
+    Stack,
+    Sublayer,
+)
+from zeroplan.spec.run import DeepSpeed, ShardingChoice, TrainingChoice
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.model import workload
+
+Case = dict[str, Any]
+
+CASE: Case = {
+    "strategy": "zero2",
+    "ranks": 2,
+    "micro_steps": 1,
+    "checkpointing": "none",
+    "dtype": "bf16",
+    "implementation": "foreach",
+    "clip": 0.0,
+    "sequences": 1,
+    "shape": {
+        "vocabulary": 1000,
+        "hidden": 256,
+        "layers": 4,
+        "heads": 4,
+        "kv_heads": 4,
+        "width": 768,
+        "tokens": 4,
+    },
+    "deepspeed": {},
+}
+
+
+@pytest.fixture(scope="session")
+def deepspeed_plan() -> Callable[..., Plan]:
+    """Plan a case of deepspeed_measured.json, or the small Llama with what differs from it."""
+
+    def plan(**changed: Any) -> Plan:
+        return _plan({**CASE, **changed})
+
+    return plan
+
+
+def _plan(case: Case) -> Plan:
+    row, sequences = sharding(case["strategy"]), case["sequences"]
+    training = TrainingChoice(
+        sequence_length=case["shape"]["tokens"],
+        micro_batch_size=sequences,
+        gradient_accumulation_steps=case["micro_steps"],
+        activation_checkpointing="none" if case["checkpointing"] == "none" else "full",
+        checkpoint_reentrant=case["checkpointing"] == "reentrant",
+        compute_dtype=case["dtype"],
+        optimizer_implementation=case["implementation"],
+        gradient_clipping=case["clip"],
+    )
+    batch = Batch(
+        sequences=sequences,
+        sequence_length=case["shape"]["tokens"],
+        dtype=case["dtype"],
+        rope="complex",
+    )
+    ranks = case["ranks"]
+    return Plan(
+        workload=workload(_llama(case["shape"]), batch),
+        row=row,
+        dtypes=dtypes(row, training),
+        groups=groups(gpus=ranks, gpus_per_node=8, shard_size=ranks),
+        training=training,
+        choice=ShardingChoice(strategy=case["strategy"], deepspeed=DeepSpeed(**case["deepspeed"])),
+    )
+
+
+def _llama(shape: dict[str, int]) -> Architecture:
+    hidden, heads = shape["hidden"], shape["heads"]
+    norm = Norm(kind="rms", width=hidden)
+    attention = Attention(
+        hidden=hidden, heads=heads, kv_heads=shape["kv_heads"], head_dim=hidden // heads
+    )
+    mlp = Mlp(hidden=hidden, width=shape["width"])
+    block = Block(
+        sublayers=(
+            Sublayer(name="attention", norm=norm, component=attention),
+            Sublayer(name="mlp", norm=norm, component=mlp),
+        )
+    )
+    table = Embedding(name="embedding", rows=shape["vocabulary"], width=hidden)
+    stack = Stack(
+        name="decoder",
+        hidden=hidden,
+        embeddings=(table,),
+        blocks=(block,) * shape["layers"],
+        final_norm=norm,
+    )
+    return Architecture(
+        name="small Llama",
+        model_type="llama",
+        class_name="Llama",
+        stacks=(stack,),
+        head=Head(hidden=hidden, rows=shape["vocabulary"], tied=False),
+        max_positions=None,
+        source="test",
+    )

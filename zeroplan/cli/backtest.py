@@ -1,0 +1,123 @@
+"""`zeroplan backtest`: predictions against a table of measurements."""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from zeroplan.cli.light import LightCommand
+from zeroplan.errors import UsageError
+
+if TYPE_CHECKING:
+    from zeroplan.backtesting import Backtest
+
+__all__ = ["EXAMPLES", "app"]
+
+EXAMPLES: Final = (
+    "zeroplan backtest runs.csv",
+    "zeroplan backtest runs.csv --tolerance 0.1 --output errors.csv",
+    "zeroplan backtest --collectives nccl.csv --json",
+)
+
+OUTSIDE: Final = 5
+"""Exit code of an answer that is outside the stated tolerance."""
+
+SILENT_SECONDS: Final = 1.0
+"""Progress is shown after this. [s]"""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(cls=LightCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
+def backtest(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE.csv", help="One measured run, or collective, a row."),
+    ] = None,
+    *,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="The rows are collectives, as of nccl-tests.")
+    ] = False,
+    tolerance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X",
+            help="Largest overall error that is accepted, 0.1 for 10 %; beyond it exit with 5.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="OUT.csv", help="Write every prediction there."),
+    ] = None,
+    profiles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Folder whose hardware profiles come before the shipped ones."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Predict a table of measured runs, or collectives, and show how far off the predictions are."""
+    if file is None:
+        raise UsageError("no table: name a CSV file of measured runs or collectives.")
+    accepted = None if tolerance is None else _fraction(tolerance)
+    result = _result(Path(file), Path(profiles) if profiles else None, collectives, as_json)
+    if output is not None:
+        _write(Path(output), result.to_csv())
+    if as_json:
+        sys.stdout.write(f"{result.to_json()}\n")
+    else:
+        from zeroplan.report.backtest import backtest_text  # noqa: PLC0415  # not for --json
+        from zeroplan.report.terminal import page  # noqa: PLC0415
+
+        sys.stdout.write(backtest_text(result, page()))
+    if accepted is not None and not result.within(accepted):
+        from zeroplan.report.backtest import overall_words  # noqa: PLC0415
+
+        sys.stderr.write(f"outside the tolerance of {accepted:.1%}: {overall_words(result)}\n")
+        raise typer.Exit(OUTSIDE)
+
+
+def _result(file: Path, profiles: Path | None, collectives: bool, quiet: bool) -> "Backtest":
+    from zeroplan.backtesting import backtest as runs  # noqa: PLC0415  # not for --help
+    from zeroplan.backtesting import backtest_collectives  # noqa: PLC0415
+
+    if collectives:
+        return backtest_collectives(file, profiles=profiles)
+    shown = not quiet and sys.stderr.isatty()
+    return runs(file, profiles=profiles, progress=_progress() if shown else None)
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise UsageError(f"--tolerance {text!r}: write a fraction of 0 or more, 0.1 for 10 %.")
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {path}: {error.strerror}.") from None
+    sys.stderr.write(f"wrote {path}\n")
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Return what shows the rows done on one line of stderr, once it has taken a while."""
+    start = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        if time.monotonic() - start > SILENT_SECONDS:
+            erase = "\r\x1b[K" if done == total else ""
+            sys.stderr.write(f"\r{done:,} of {total:,} rows{erase}")
+            sys.stderr.flush()
+
+    return show

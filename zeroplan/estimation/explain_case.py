@@ -1,0 +1,47 @@
+"""One strategy's estimate with everything it was made from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zeroplan.compute.gpu import GpuPrice, gpu_price
+from zeroplan.estimation.answer import plan_for
+from zeroplan.estimation.record import StrategyEstimate
+from zeroplan.estimation.resolve import Question
+from zeroplan.memory.walk import Trace, trace
+from zeroplan.schedule import script
+from zeroplan.schedule.events import Script
+from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.strategies import sharding
+
+__all__ = ["Case", "case_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What an explanation looks into."""
+
+    question: Question
+    profiles: Path | None
+    plan: Plan
+    step: Script
+    found: Trace
+    now: StrategyEstimate
+
+    @property
+    def communicators(self) -> int:
+        """NCCL communicators of a rank; one GPU alone has none. [count]"""
+        return self.plan.row.communicators if self.plan.groups.world.ranks > 1 else 0
+
+    @property
+    def price(self) -> GpuPrice:
+        """What the GPU achieves in the compute dtype."""
+        return gpu_price(self.question.gpu, self.plan.training.compute_dtype)
+
+
+def case_of(question: Question, now: StrategyEstimate, profiles: Path | None) -> Case:
+    """Write the step of an estimate's strategy down again."""
+    plan = plan_for(question, sharding(now.strategy), {})
+    step = script(plan)
+    return Case(
+        question=question, profiles=profiles, plan=plan, step=step, found=trace(step), now=now
+    )

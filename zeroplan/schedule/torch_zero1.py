@@ -1,0 +1,47 @@
+"""DDP with ZeroRedundancyOptimizer: every rank updates some whole parameters and sends them out.
+
+Source: torch/distributed/optim/zero_redundancy_optimizer.py (2.13). Up to the optimizer step it is
+DDP; the rank shown is the one that got the most parameters.
+"""
+
+from zeroplan.schedule.ddp import data_parallel_script
+from zeroplan.schedule.events import Collective, Recorder, Script
+from zeroplan.schedule.optimizer import Sizes
+from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.layout import packed
+
+__all__ = ["torch_zero1_script"]
+
+
+def torch_zero1_script(plan: Plan) -> Script:
+    """Write one steady-state step of DDP with ZeroRedundancyOptimizer down.
+
+    Parameters lie in storages of their own or in a bucket per rank, and each storage is sent by
+    itself; a rank without parameters has a bucket of one element (`_build_param_buckets`).
+    """
+    sizes = [(p.elements, times) for p, times in plan.parameters]
+    shares = packed((size for size, times in sizes for _ in range(times)), plan.groups.world.ranks)
+    buckets = plan.choice.parameters_as_bucket_view
+    stored = [(sum(share) or 1, 1) for share in shares] if buckets else sizes
+    updated = [(size, 1) for size in max(shares, key=sum)]
+    return data_parallel_script(
+        plan, stored, updated, lambda recorder: _broadcast(plan, recorder, stored)
+    )
+
+
+def _broadcast(plan: Plan, recorder: Recorder, stored: Sizes) -> None:
+    """Send every storage from the rank that updated it (`_sync_params`)."""
+    world = plan.groups.world
+    if world.ranks == 1:
+        return
+    for elements, times in stored:
+        size = elements * plan.dtypes.parameter
+        collective = Collective(name="broadcast", group=world, input_bytes=size, output_bytes=size)
+        with recorder.repeat(times):
+            recorder.emit(
+                "broadcast parameters",
+                "optimizer",
+                stream="all-reduce",
+                collective=collective,
+                waits=("compute",),
+            )

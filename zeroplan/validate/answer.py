@@ -1,0 +1,100 @@
+"""The answer to "is the prediction true?": one real step beside it."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+from zeroplan.errors import MissingPartError
+from zeroplan.estimation.answer import plan_for
+from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.records import replace
+from zeroplan.schedule import script
+from zeroplan.schedule.plan import Plan
+from zeroplan.spec.applies import ignored_keys
+from zeroplan.spec.run import Run
+from zeroplan.spec.toml import load_spec
+from zeroplan.validate.differences import differences
+from zeroplan.validate.prediction import predicted
+from zeroplan.validate.record import Backend, ModelClass, Observation, Validation
+from zeroplan.validate.refusals import refuse
+
+__all__ = ["validate"]
+
+DEFAULT_TOLERANCE = 0.01
+
+
+def validate(
+    run: Run | None = None,
+    *,
+    backend: Backend = "fake",
+    model_class: ModelClass | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    profiles: Path | None = None,
+    **keys: object,
+) -> Validation:
+    """Run one training step of the real framework and lay it beside the prediction.
+
+    Parameters
+    ----------
+    run
+        The question; without one it is made of the keys. Without a strategy it is FSDP2.
+    backend
+        fake: the real framework on tensors without data, at the run's own world size.
+    model_class
+        own: zeroplan's module for the architecture; transformers: the class of its `model_type`.
+        Without one it is zeroplan's own, and transformers' where that has no such layer.
+    tolerance
+        Largest error of a peak or a collective that counts as inside. [1]
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    **keys
+        Keys of the spec file by name; `model` is the model's source.
+
+    Raises
+    ------
+    SpecError
+        The question names something unknown or contradictory.
+    MissingPartError
+        A package is not installed, or the model or strategy cannot be run.
+    """
+    asked = load_spec(**keys) if run is None else run
+    if asked.sharding.strategy is None:
+        asked = replace(asked, sharding=replace(asked.sharding, strategy="fsdp2"))
+    question = resolve(asked, profiles)
+    (row,) = question.strategies
+    plan = plan_for(question, row, {})
+    refuse(question.run, row, model_class or "own")
+    truth, used = _measured(question, plan, model_class)
+    prediction = predicted(script(plan))
+    return Validation(
+        inputs=question.run,
+        backend=backend,
+        model_class=used,
+        versions=_versions(used),
+        tolerance=tolerance,
+        notes=(*question.notes, *ignored_keys(question.run, [row.strategy])),
+        prediction=prediction,
+        truth=truth,
+        differences=differences(prediction, truth),
+    )
+
+
+def _measured(
+    question: Question, plan: Plan, model_class: ModelClass | None
+) -> tuple[Observation, ModelClass]:
+    from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
+
+    if model_class is not None:
+        return fake_step(question, plan, model_class), model_class
+    try:
+        return fake_step(question, plan, "own"), "own"
+    except MissingPartError as lacking:
+        try:
+            refuse(question.run, plan.row, "transformers")
+            return fake_step(question, plan, "transformers"), "transformers"
+        except MissingPartError as also:
+            raise MissingPartError(f"{lacking}; {also}") from None
+
+
+def _versions(model_class: ModelClass) -> tuple[tuple[str, str], ...]:
+    packages = ("torch",) if model_class == "own" else ("torch", "transformers")
+    return tuple((package, version(package)) for package in packages)

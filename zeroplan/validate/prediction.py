@@ -1,0 +1,69 @@
+"""A plan's script read as an observer of the real step would see it."""
+
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+
+from zeroplan.estimation.answer import moment_name
+from zeroplan.estimation.record import PhasePeaks
+from zeroplan.memory.walk import peaks
+from zeroplan.schedule.events import Event, Item, Script
+from zeroplan.units import Size
+from zeroplan.validate.record import PHASES, Calls, Held, Observation, Phase
+from zeroplan.workload.liveness import Change
+
+__all__ = ["predicted"]
+
+
+def predicted(script: Script) -> Observation:
+    """Return what a step should show."""
+    found = peaks(script)
+    return Observation(
+        peak_by_phase_bytes=PhasePeaks(**{phase: found[phase].bytes for phase in PHASES}),
+        moments=tuple(moment_name(found[phase]) for phase in PHASES),
+        held_bytes=_held(script),
+        collectives=tuple(_collectives(script)),
+    )
+
+
+def _held(script: Script) -> Held:
+    resident = {"parameters": 0, "optimizer": 0, "other": 0, "gradients": 0}
+    for change in script.resident:
+        resident[change.category] += change.bytes
+    forward = takewhile(lambda event: event.phase == "forward", _unrolled(script.items))
+    before_update = sum(
+        times * _net(event.changes)
+        for event, times in script.calls()
+        if event.phase != "optimizer"
+    )
+    return Held(
+        parameters=resident["parameters"],
+        optimizer=resident["optimizer"],
+        inputs_and_buffers=resident["other"],
+        after_forward=sum(_net(event.changes) for event in forward),
+        gradients=resident["gradients"] + before_update,
+    )
+
+
+def _net(changes: Iterable[Change]) -> Size:
+    return sum(change.bytes for change in changes)
+
+
+def _unrolled(items: tuple[Item, ...]) -> Iterator[Event]:
+    for item in items:
+        if isinstance(item, Event):
+            yield item
+        else:
+            for _ in range(item.times):
+                yield from _unrolled(item.items)
+
+
+def _collectives(script: Script) -> Iterator[Calls]:
+    sums: dict[tuple[str, Phase], list[int]] = {}
+    for event, times in script.calls():
+        call = event.collective
+        if call is not None:
+            total = sums.setdefault((call.name, event.phase), [0, 0, 0])
+            for index, amount in enumerate((1, call.input_bytes, call.output_bytes)):
+                total[index] += times * amount
+    for (name, phase), (count, given, made) in sums.items():
+        yield Calls(name=name, phase=phase, count=count, input_bytes=given, output_bytes=made)

@@ -1,0 +1,85 @@
+"""The module that stands for the model: zeroplan's own, or the class of transformers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from zeroplan.errors import MissingPartError
+from zeroplan.schedule.plan import Plan
+from zeroplan.spec.architecture import Architecture
+from zeroplan.validate.pytorch.decoder import Decoder
+from zeroplan.validate.pytorch.environment import DTYPES
+from zeroplan.validate.pytorch.kernels import Dropout, FusedNorm
+from zeroplan.validate.pytorch.subject import Subject
+
+__all__ = ["own", "published"]
+
+
+def own(model: Architecture, plan: Plan) -> Subject:
+    """Build zeroplan's own module."""
+    batch = plan.workload.batch
+    module = Decoder(model, batch, DTYPES[batch.dtype])
+    return Subject(
+        module=module,
+        embeddings=(module.embeddings,),
+        blocks=module.blocks,
+        tail=(module.norm, module.head),
+        tied=module.head.weight is module.embeddings.weight,
+    )
+
+
+def published(config: Mapping[str, object], plan: Plan) -> Subject:
+    """Build the class that transformers has for a model file."""
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415  # own() does without
+
+    given = {key: value for key, value in config.items() if key not in IGNORED}
+    try:
+        settings = AutoConfig.for_model(**{**given, **WITHOUT_DROPOUT_IN_ATTENTION})
+        module = AutoModelForCausalLM.from_config(
+            settings,
+            attn_implementation="sdpa",
+            dtype=DTYPES[plan.training.parameter_dtype],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MissingPartError(f"transformers cannot build this model: {error}") from None
+    for part in module.modules():
+        _stand_in(part)
+    return _subject(module, plan)
+
+
+IGNORED = ("architectures", "dtype", "torch_dtype", "use_cache", "auto_map")
+WITHOUT_DROPOUT_IN_ATTENTION: Mapping[str, Any] = {
+    "attention_dropout": 0.0,
+    "attn_pdrop": 0.0,
+    "use_cache": False,
+}
+"""With dropout the CPU's attention kernel falls back to scores in memory, which CUDA's does not."""
+
+
+def _subject(module: Any, plan: Plan) -> Subject:
+    number = sum(unit.kind == "block" for unit in plan.units)
+    blocks = next(
+        (m for m in module.modules() if isinstance(m, nn.ModuleList) and len(m) == number), None
+    )
+    if blocks is None:
+        raise MissingPartError(f"the class of transformers has no list of {number} blocks")
+    head, table = module.get_output_embeddings(), module.get_input_embeddings()
+    children = list(module.base_model.children())
+    norms = [each for each in children if "norm" in type(each).__name__.lower()]
+    return Subject(
+        module=module,
+        embeddings=tuple(each for each in children if isinstance(each, nn.Embedding)),
+        blocks=blocks,
+        tail=(*norms[-1:], head),
+        tied=head.weight is table.weight,
+        logits=lambda output: output.logits,
+    )
+
+
+def _stand_in(part: nn.Module) -> None:
+    """Let LayerNorm and dropout allocate what they do on CUDA."""
+    if isinstance(part, nn.LayerNorm):
+        part.forward = lambda x: FusedNorm.apply(x, 2, *part.parameters())  # type: ignore[method-assign,no-untyped-call]
+    elif isinstance(part, nn.Dropout) and part.p:
+        part.forward = Dropout.apply  # type: ignore[method-assign]
