@@ -4,21 +4,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from zeroplan.backtesting import Backtest, backtest
     from zeroplan.estimation import estimate
+    from zeroplan.estimation.explain import explain
     from zeroplan.estimation.record import Estimate, StrategyEstimate
     from zeroplan.spec.run import Run
     from zeroplan.spec.toml import load_spec
     from zeroplan.workload.load import load_model
 
-__all__ = ["Estimate", "Run", "StrategyEstimate", "estimate", "load_model", "load_spec"]
+__all__ = [
+    "Backtest",
+    "Estimate",
+    "Run",
+    "StrategyEstimate",
+    "backtest",
+    "estimate",
+    "explain",
+    "load_model",
+    "load_spec",
+]
 
 __version__ = "0.1.0"
 
 _HOME: Final = {
+    "Backtest": "zeroplan.backtesting:Backtest",
     "Estimate": "zeroplan.estimation.record:Estimate",
     "Run": "zeroplan.spec.run:Run",
     "StrategyEstimate": "zeroplan.estimation.record:StrategyEstimate",
+    "backtest": "zeroplan.backtesting:backtest",
     "estimate": "zeroplan.estimation:estimate",
+    "explain": "zeroplan.estimation.explain:explain",
     "load_model": "zeroplan.workload.load:load_model",
     "load_spec": "zeroplan.spec.toml:load_spec",
 }

@@ -48,15 +48,13 @@ def test_the_ninetieth_percentile_lies_between_median_and_largest(errors: list[f
 
 
 def test_the_ninetieth_percentile_of_eleven_is_the_tenth() -> None:
-    assert summarise(
-        [_score(1 + each / 10) for each in range(11)]
-    ).p90_abs_error == pytest.approx(0.9)
+    assert summarise([_score(1 + each / 10) for each in range(11)]).p90_abs_error == pytest.approx(
+        0.9
+    )
 
 
 @given(ratios, ratios, st.integers(1, 20))
-def test_a_large_group_counts_no_more_than_a_small_one(
-    one: float, other: float, rows: int
-) -> None:
+def test_a_large_group_counts_no_more_than_a_small_one(one: float, other: float, rows: int) -> None:
     result = _backtest(*(rows * [_score(one)]), _score(other, "b"))
     expected = median([abs(one - 1), abs(other - 1)])
     assert result.overall["step_seconds"] == pytest.approx(expected)

@@ -156,7 +156,6 @@ def test_a_dtype_may_carry_a_remark(text: str, dtype: str | None, master: bool) 
         ("decoupled AdamW", "adamw", None),
         ("AdamW (foreach, HF adamw_torch)", "adamw", "foreach"),
         ("Adam (apex fused)", "adam", "fused"),
-        ("bnb 8-bit AdamW", "adamw-8bit", None),
         ("LAMB", "adam", None),
         ("SGD", "sgd", None),
     ],
@@ -164,15 +163,15 @@ def test_a_dtype_may_carry_a_remark(text: str, dtype: str | None, master: bool) 
 def test_an_optimizer_is_known_by_a_part_of_its_name(
     text: str, optimizer: str, implementation: str | None
 ) -> None:
-    training = _run_of_optimizer(text)
+    training = _question(optimizer=text)[0].run.training
     assert (training.optimizer, training.optimizer_implementation) == (optimizer, implementation)
 
 
-def _run_of_optimizer(text: str):  # type: ignore[no-untyped-def]
-    from zeroplan.backtesting import question  # noqa: PLC0415
-
-    values = question._values(Cells(LLAMA_3_8B | {"optimizer": text}, 2), "fsdp2")
-    return question.read_run(question.checked({"model.source": "x", **values})).training
+def test_an_8_bit_adamw_is_not_taken_for_adamw(tmp_path: Path) -> None:
+    measured = {"step_time_s": "", "peak_mem_gib": "40", "memory_kind": "allocated"}
+    (whole,) = _backtest(tmp_path, **measured).rows
+    rows = _backtest(tmp_path, optimizer="bnb 8-bit AdamW", **measured).rows
+    assert all(score.predicted < whole.predicted for score in rows)
 
 
 @pytest.mark.parametrize(

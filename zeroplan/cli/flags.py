@@ -43,15 +43,20 @@ class SpecCommand(LightCommand):
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of every spec key; its first argument is the run they describe."""
+    """Give a command the flags of every spec key; its first argument is the run they describe.
+
+    A flag of its own comes before a key's of the same name, which only a file then sets.
+    """
+    _, *own = inspect.signature(command).parameters.values()
+    named = {parameter.name for parameter in own}
+    given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
 
     @wraps(command)
     def with_run(**arguments: Any) -> None:
-        texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in keys()}
+        texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
         command(_run(arguments.pop("spec"), texts), **arguments)
 
-    own = list(inspect.signature(command).parameters.values())[1:]
-    with_run.__signature__ = inspect.Signature([*map(_option, keys()), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
+    with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 

@@ -14,7 +14,7 @@ from zeroplan.errors import UsageError, perhaps
 
 __all__ = ["COMMANDS", "LightCommand", "LightGroup"]
 
-COMMANDS: Final = ("estimate", "inspect", "hardware")
+COMMANDS: Final = ("estimate", "explain", "inspect", "validate", "backtest", "hardware")
 """Modules of `zeroplan.cli`, each with an `app`, in the order of the help page."""
 
 

@@ -14,6 +14,9 @@ __all__ = ["moment_words", "tables"]
 SMALL: Final = 0.005
 """Share of the peak below which storages of one category are told as one."""
 
+TINY: Final = 0.1
+"""Share of that below which they are not told at all: the table shows two decimals."""
+
 NOISE: Final = 1e-6
 """Differences below this (a microsecond, a KiB in GiB) are those of floating point."""
 
@@ -24,7 +27,8 @@ WORDS: Final = {"block": "of blocks", "root": "of the root group"}
 def tables(told: Explanation, *, wide: bool = False) -> Iterator[Table]:
     """Yield the tables in reading order; `wide` tells small storages and prices one by one."""
     yield _buffers(told, SMALL if not wide else 0.0)
-    yield _moments(told)
+    if told.next_moments:
+        yield _moments(told)
     if told.remedies:
         yield _remedies(told, wide=wide)
     yield _memory(told)
@@ -64,15 +68,17 @@ def _parts(size: int, peak: int) -> tuple[str, str]:
 
 
 def _gathered(members: Iterable[Buffer], small_bytes: float) -> Iterator[Buffer]:
-    """Yield the large storages of a category, then its small ones as one."""
+    """Yield the large storages of a category, then its small ones as one, unless that is tiny."""
     minor = []
     for each in members:
         if abs(each.bytes) >= small_bytes:
             yield each
         else:
             minor.append(each)
+    size = sum(each.bytes for each in minor)
+    if abs(size) < TINY * small_bytes:
+        return
     if len(minor) > 1:
-        size = sum(each.bytes for each in minor)
         yield replace(minor[0], owner=f"{len(minor)} smaller", blocks="", count=None, bytes=size)
     else:
         yield from minor

@@ -74,7 +74,7 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
     if row.framework in ("fsdp1", "fsdp2"):
         if choice.shard_size is not None:
             shard = choice.shard_size
-        elif row.replicates and choice.replicate_size is not None:
+        elif choice.replicate_size is not None and (row.replicates or row.framework == "fsdp1"):
             shard = gpus // choice.replicate_size
         elif row.replicates:
             shard = min(gpus, per_node)

@@ -41,6 +41,8 @@ class _Step:
     """Gradients in storages of their own, by their parameter's place. [B]"""
     members: list[int] = field(default_factory=list)
     """Places of what the bucket holds."""
+    stale: list[int] = field(default_factory=list)
+    """Places of reduced gradients of other ranks that wait for the next reduction."""
     filled: int = 0
     """[elements]"""
     buffers_bytes: int = 0
@@ -173,31 +175,38 @@ def _enter(step: _Step, place: int) -> None:
 
 
 def _flush(step: _Step) -> None:
-    """Reduce the bucket, copy this rank's gradients out of it, drop those of other ranks."""
+    """Reduce the bucket, copy this rank's gradients out of it, drop those of other ranks.
+
+    Where reduction overlaps backward but gradients stay where autograd put them, those of other
+    ranks go before the next reduction only (`_clear_previous_reduced_grads`).
+    """
     if not step.members:
         return
-    reduction, own = step.reduction, [place for place in step.members if step.owns(place)]
+    reduction, settings = step.reduction, step.plan.choice.deepspeed
+    own = [place for place in step.members if step.owns(place)]
+    before = [change for place in step.stale for change in step.drop(place)]
     if reduction.compact and own and not step.accumulates:
         step.accumulates = True
-        part = Change("gradients", "fp32 part", round_up(step.group.shard * FP32))
-        step.recorder.emit("fp32 part", "gradients", changes=(part,))
+        before.append(Change("gradients", "fp32 part", round_up(step.group.shard * FP32)))
+    step.recorder.emit("before reduction", "gradients", changes=tuple(before))
     reduction.run(step.members, step.itemsize)
-    changes: list[Change] = []
-    if step.plan.row.divides_gradients:
-        changes += [c for place in step.members if place not in own for c in step.drop(place)]
-    if step.plan.choice.deepspeed.contiguous_gradients and own and not reduction.compact:
+    foreign = [p for p in step.members if p not in own] if step.plan.row.divides_gradients else []
+    late = settings.overlap_comm and not settings.contiguous_gradients
+    step.stale, gone = (foreign, []) if late else ([], foreign)
+    after: list[Change] = []
+    if settings.contiguous_gradients and own and not reduction.compact:
         if not step.keeps:
-            changes.append(Change("gradients", "kept gradients", step.kept_bytes()))
+            after.append(Change("gradients", "kept gradients", step.kept_bytes()))
         step.keeps = True
-        changes += [change for place in own for change in step.drop(place)]
+        gone = [*gone, *own]
+    after += [change for place in gone for change in step.drop(place)]
     step.members, step.filled = [], 0
-    size = sum(step.group.elements[place] for place in own) * step.itemsize
     step.recorder.emit(
         "keep own gradients",
         "bucket",
         stream=reduction.stream,
-        changes=tuple(changes),
-        traffic_bytes=2 * size,
+        changes=tuple(after),
+        traffic_bytes=2 * sum(step.group.elements[place] for place in own) * step.itemsize,
     )
 
 
@@ -205,11 +214,12 @@ def _finish(step: _Step) -> None:
     """Reduce what is left, add to the gradients of earlier micro-steps, drop the bucket."""
     _flush(step)
     changes = [Change("reduce_scatter_buffers", "bucket", -step.buffers_bytes)]
-    step.buffers_bytes, step.keeps = 0, False
-    kept = [] if step.reduction.compact else [p for p in step.standing if step.owns(p)]
-    changes += [Change("gradients", "kept gradients", step.standing[place]) for place in kept]
+    step.buffers_bytes, step.keeps, step.stale = 0, False, []
     for place in list(step.standing):
+        size = step.standing[place]
         changes += step.drop(place)
+        if step.owns(place) and not step.reduction.compact:
+            changes.append(Change("gradients", "kept gradients", size))
     if not step.reduction.compact:
         if step.accumulates:
             changes.append(Change("gradients", "kept gradients", -step.kept_bytes()))

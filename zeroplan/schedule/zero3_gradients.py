@@ -32,8 +32,8 @@ class Gradients:
     """Places of what the bucket holds."""
     filled: int = 0
     """[elements]"""
-    standing_bytes: int = 0
-    """Gradients of the bucket that are in storages of their own. [B]"""
+    standing: list[int] = field(default_factory=list)
+    """Places of those that stay in storages of their own."""
 
     @property
     def stream(self) -> Stream:
@@ -58,10 +58,10 @@ class Gradients:
             self.reduce()
         self.members.append(place)
         self.filled += elements
-        size = int(round_up(elements * self.plan.dtypes.compute))
         if not settings.contiguous_gradients or elements > settings.reduce_bucket_size:
-            self.standing_bytes += size
+            self.standing.append(place)
             return
+        size = round_up(elements * self.plan.dtypes.compute)
         self.recorder.emit(
             "copy to bucket",
             "gradients",
@@ -84,31 +84,41 @@ class Gradients:
         if whole and settings.contiguous_gradients:
             name, sent, kept = "all_reduce", elements * wire, elements * wire
         copies = self._copies(name, sent)
-        gone = Change("unsharded_gradients", "gradients", -self.standing_bytes)
+        size = self._each(self.standing, self.plan.dtypes.compute)
         self.recorder.emit(
             name.replace("_", "-"),
             "bucket",
             stream=self.stream,
-            changes=(*copies, gone),
+            changes=(*copies, Change("unsharded_gradients", "gradients", -size)),
             collective=collective(name, group, sent, kept),
             traffic_bytes=2 * sum(change.bytes for change in copies if change.bytes > 0),
             waits=("compute",),
         )
-        self.members, self.filled, self.standing_bytes = [], 0, 0
+        self.members, self.standing, self.filled = [], [], 0
 
     def _copies(self, name: CollectiveName, sent: int) -> tuple[Change, ...]:
         """List the copies that a reduction makes.
 
         A reduce-scatter needs the ranks' parts side by side, which one gradient without padding
-        has already; each of this rank's parts is cast where gradients accumulate in another dtype.
+        has already. Gradients outside the bucket are cast for the wire, the parts that come back
+        for where they accumulate.
         """
         wire, kept = wire_itemsize(self.plan), accumulation_itemsize(self.plan)
-        ranks, sizes = self.plan.groups.shard.ranks, [self.elements[p] for p in self.members]
         if name == "all_reduce":
-            cast = round_up(sum(sizes) * kept) if kept != wire else 0
+            cast = round_up(self.filled * kept) if kept != wire else 0
             return transient("reduce_scatter_buffers", "bucket", cast)
-        fits = len(sizes) == 1 and sizes[0] % ranks == 0
-        casts = [round_up(ceil_div(n, ranks) * kept) for n in sizes] if kept != wire else []
+        ranks, held = self.plan.groups.shard.ranks, self.plan.dtypes.compute
+        fits = len(self.members) == 1 and self.filled % ranks == 0
+        parts = self._each(self.members, kept, ranks) if kept != wire else 0
         return transient(
-            "reduce_scatter_buffers", "bucket", 0 if fits else round_up(sent), sum(casts)
+            "reduce_scatter_buffers",
+            "bucket",
+            self._each(self.standing, wire) if held != wire else 0,
+            0 if fits else round_up(sent),
+            parts,
         )
+
+    def _each(self, places: list[int], itemsize: int, ranks: int = 1) -> int:
+        """Sum gradients or one rank's parts of them, each in a storage of its own [B]."""
+        sizes = [ceil_div(self.elements[place], ranks) for place in places]
+        return int(sum(round_up(size * itemsize) for size in sizes))

@@ -49,11 +49,10 @@ def unit_backward(plan: Plan, index: int) -> list[UnitItem]:
     asks for what it saved, and stops inside the last that saves, whose module thus never ends.
     """
     unit, mode = plan.units[index], plan.checkpointing(index)
-    walk = _Walk(unit)
-    steps = backward(unit, mode)
+    walk, reentrant = _Walk(unit), plan.training.checkpoint_reentrant
+    steps = backward(unit, mode, reentrant=reentrant)
     if mode == "none":
         return list(walk.backward(steps))
-    reentrant = plan.training.checkpoint_reentrant
     again = recompute(unit, mode, reentrant=reentrant)
     if reentrant:
         return [*_Walk(unit).forward(again), *walk.backward(steps)]

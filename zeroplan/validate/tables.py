@@ -1,12 +1,17 @@
 """Prediction and truth as tables and in one sentence."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from zeroplan.rows import Cell, Column, Table, significant
 from zeroplan.units import GIB, MIB
 from zeroplan.validate.record import Difference, Validation
 
 __all__ = ["calls_table", "memory_table", "verdict"]
+
+DIGITS: Final = 5
+DECIMALS: Final = 3
+"""A thousandth of a percent tells the slip of a tensor from a few bytes."""
 
 
 def memory_table(answer: Validation) -> Table:
@@ -26,12 +31,15 @@ def calls_table(answer: Validation) -> Table:
 def verdict(answer: Validation) -> Iterator[str]:
     """Say whether the prediction holds, what is furthest off and what ran."""
     furthest = answer.largest
-    limit = f"{significant(answer.tolerance * 100)} %"
-    where = "inside" if answer.inside else "OUTSIDE"
-    yield (
-        f"Largest difference: {furthest.name}, {_percent(furthest)} %; "
-        f"peaks and collectives are {where} the tolerance of {limit}."
-    )
+    where = "inside" if answer.inside else "outside"
+    limit = f"{where} the tolerance of {significant(answer.tolerance * 100)} %"
+    if furthest.error_fraction:
+        told = f"Largest difference: {furthest.name}, {_percent(furthest)} %"
+    elif furthest.error_fraction is None:
+        told = f"Predicted, but not there: {furthest.name}"
+    else:
+        told = "Every peak and every collective is equal to the byte"
+    yield f"{told}; {limit}."
     ran = ", ".join(f"{name} {number}" for name, number in answer.versions)
     kind = "zeroplan's own module" if answer.model_class == "own" else "transformers' class"
     yield f"Measured on {answer.backend} tensors with {kind} ({ran})."
@@ -49,8 +57,7 @@ def _table(title: str, lines: list[Difference], scale: int) -> Table:
         rows=tuple(
             (
                 each.name,
-                each.predicted / (1 if each.kind == "calls" else scale),
-                each.measured / (1 if each.kind == "calls" else scale),
+                *(_shown(value, each, scale) for value in (each.predicted, each.measured)),
                 _percent(each),
             )
             for each in lines
@@ -58,7 +65,13 @@ def _table(title: str, lines: list[Difference], scale: int) -> Table:
     )
 
 
+def _shown(value: int, each: Difference, scale: int) -> str:
+    return f"{value:,}" if each.kind == "calls" else significant(value / scale, DIGITS)
+
+
 def _percent(each: Difference) -> Cell:
-    """Three decimals: a thousandth of a percent tells a slip from an exact figure."""
     error = each.error_fraction
-    return None if error is None else f"{error * 100:+.3f}" if error else "0"
+    if not error:
+        return None if error is None else "0"
+    rounded = f"{error * 100:+.{DECIMALS}f}"
+    return rounded if float(rounded) else f"< {10**-DECIMALS}"

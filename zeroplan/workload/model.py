@@ -92,6 +92,12 @@ def _unit(tape: Tape, name: str, kind: UnitKind, source: Tensor | None, out: Ten
     )
 
 
+def _hidden_states(tape: Tape, stack: Stack, batch: Batch) -> Tensor:
+    """What enters a unit; the residual stream has the parameters' dtype under autocast."""
+    size = batch.parameter_itemsize
+    return tape.tensor("hidden states", batch.tokens, stack.hidden, itemsize=size)
+
+
 def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
     tape = Tape(batch)
     x = chain(tape, None, stack.stem, batch.tokens)
@@ -110,9 +116,7 @@ def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
 
 def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
     tape = Tape(batch)
-    x = tape.tensor(
-        "hidden states", batch.tokens, stack.hidden, itemsize=tape.batch.parameter_itemsize
-    )
+    x = _hidden_states(tape, stack, batch)
     out = (_parallel if block.parallel else _sequential)(tape, x, block, batch)
     tape.hold(x)
     if block.extras:
@@ -149,7 +153,7 @@ def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
     if stack.final_norm is None and not stack.tail:
         return []
     tape = Tape(batch)
-    x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
+    x = _hidden_states(tape, stack, _stack_batch(stack, batch))
     out = _norm_and_tail(tape, x, stack, batch)
     return [_unit(tape, stack.label("norm"), "norm", x, out)]
 
@@ -163,7 +167,7 @@ def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack, batch: Batch) -> Tensor:
 
 def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
     tape = Tape(batch)
-    x = tape.tensor("hidden states", _stack_batch(stack, batch).tokens, stack.hidden)
+    x = _hidden_states(tape, stack, _stack_batch(stack, batch))
     out = _norm_and_tail(tape, x, stack, batch)
     if head is not None:
         if head.pooled:

@@ -1,5 +1,7 @@
 """A step of the real framework on fake tensors, at the run's own world size."""
 
+import warnings
+
 import torch
 
 from zeroplan.errors import MissingPartError
@@ -27,13 +29,20 @@ def fake_step(question: Question, plan: Plan, model_class: ModelClass) -> Observ
     MissingPartError
         The module has no such layer, or PyTorch refuses the combination.
     """
-    subject = _subject(question, plan, model_class)
-    checkpoint_blocks(subject.blocks, plan.training)
     ranks = int(plan.groups.world.ranks)
-    with fake_group(ranks, 0):
-        rank = fullest_rank(subject.module, plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, of names that it will rename
+        subject = _subject(question, plan, model_class)
+        checkpoint_blocks(subject.blocks, plan.training)
+        with fake_group(ranks, 0):
+            rank = fullest_rank(subject.module, plan)
+        with fake_group(ranks, rank):
+            return _observed(subject, plan)
+
+
+def _observed(subject: Subject, plan: Plan) -> Observation:
     try:
-        with fake_group(ranks, rank), fake_tensors() as mode:
+        with fake_tensors() as mode:
             ledger = Ledger(mode)
             with ledger, ledger.following_resizes():
                 return observe(_setup(subject, plan), ledger)

@@ -1,1 +1,0 @@
-"""Predictions against a table of measured runs."""
