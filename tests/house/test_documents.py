@@ -104,6 +104,12 @@ def test_the_readme_lists_the_exit_codes_of_the_help_page() -> None:
     assert {str(error.exit_code) for error in ZeroplanError.__subclasses__()} <= table
 
 
+def test_the_rooms_are_told_in_the_order_of_the_import_contract() -> None:
+    project = tomllib.loads((HOME / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert f"\n{' < '.join(reversed(layers))}\n" in (HOME / "CONTRIBUTING.md").read_text()
+
+
 def test_every_link_leads_to_a_file() -> None:
     links = [
         (page.parent / target, f"{page.name}: {target}")

@@ -45,11 +45,11 @@ STEPS = 4
 """The third micro-step is the first in ZeRO-3's steady state."""
 
 
-class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Ledger(TorchDispatchMode):
     """Live bytes and collectives, by phase."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.sizes: dict[int, int] = {}
         self.guards: dict[int, object] = {}
         self.peaks: dict[str, int] = {}
@@ -179,7 +179,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = FusedNorm.apply(x, self.weight)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = FusedNorm.apply(x, self.weight)
         return out
 
 

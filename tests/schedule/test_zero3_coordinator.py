@@ -13,7 +13,7 @@ SIZES = (40, 3, 25, 60, 3, 10)
 def chain(sizes: tuple[int, ...] = SIZES, **settings: int) -> Structure:
     """Modules one after the other, each with one parameter, forward and backward."""
     order = [*range(len(sizes)), *reversed(range(len(sizes)))]
-    hooks = (Hook(m, fetch, (m,)) for m in order for fetch in (True, False))
+    hooks = (Hook(fetch, (m,), m) for m in order for fetch in (True, False))
     limits = {
         "micro_steps": 1,
         "prefetch_bucket": 0,

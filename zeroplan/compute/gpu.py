@@ -13,7 +13,7 @@ class GpuPrice:
 
     peak_flop_per_second: float
     flop_per_second: float
-    """Peak times the share that large, deep matmuls reach."""
+    """Peak times the share that large, deep matmuls reach in a training step."""
     matmul_depth: float
     """Depth at which a product takes twice as long per FLOP. [elements]"""
     matmul_start_seconds: float
@@ -36,7 +36,7 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         )
     return GpuPrice(
         peak_flop_per_second=peak.value,
-        flop_per_second=peak.value * gpu.matmul_efficiency.value,
+        flop_per_second=peak.value * gpu.matmul_efficiency.value * gpu.load_share.value,
         matmul_depth=gpu.matmul_depth_elements.value,
         matmul_start_seconds=gpu.matmul_start_seconds.value,
         attention_flop_per_second=peak.value * gpu.attention_efficiency.value,

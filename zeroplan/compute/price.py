@@ -6,11 +6,12 @@ from typing import Final
 
 from zeroplan.compute.gemm import gemm_seconds
 from zeroplan.compute.gpu import GpuPrice
+from zeroplan.records import dataclass
 from zeroplan.units import Guess, Size, maximum
 from zeroplan.workload.liveness import Step
 from zeroplan.workload.tape import Matmul, Operation
 
-__all__ = ["DISPATCH", "steps_seconds"]
+__all__ = ["DISPATCH", "Work", "work"]
 
 DISPATCH: Final = Guess(
     name="PyTorch's time to issue one kernel",
@@ -25,13 +26,23 @@ ATTENTION_BACKWARD_KERNELS: Final = 3
 """Preparation, gradients, conversion: flash attention's backward."""
 
 
-def steps_seconds(steps: Iterable[Step], price: GpuPrice) -> tuple[Size, Size]:
-    """Time of a run of operations, and the part of it that matmuls and attention bound. [s]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How long a run of operations takes, and what of it by which kind of kernel. [s]"""
+
+    seconds: Size
+    matmul_seconds: Size
+    attention_seconds: Size
+
+
+def work(steps: Iterable[Step], price: GpuPrice) -> Work:
+    """Time of a run of operations.
 
     Kernels run one after the other; where they are short the host, which needs `DISPATCH` for
     each, is what bounds the run.
     """
-    total, bound, kernels = 0.0, 0.0, 0
+    total, kernels = 0.0, 0
+    kinds: dict[str, Size] = {"matmul": 0.0, "attention": 0.0}
     for step in steps:
         count = _kernels(step)
         if not count:
@@ -40,8 +51,13 @@ def steps_seconds(steps: Iterable[Step], price: GpuPrice) -> tuple[Size, Size]:
         total = total + seconds
         kernels += count
         if step.operation.matmuls:
-            bound = bound + seconds
-    return maximum(total, kernels * DISPATCH.value), bound
+            kind = "attention" if step.operation.kernel == "attention" else "matmul"
+            kinds[kind] = kinds[kind] + seconds
+    return Work(
+        seconds=maximum(total, kernels * DISPATCH.value),
+        matmul_seconds=kinds["matmul"],
+        attention_seconds=kinds["attention"],
+    )
 
 
 def _kernels(step: Step) -> int:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
-from zeroplan.compute.gpu import GpuPrice, gpu_price
+from zeroplan.compute.gpu import gpu_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
 from zeroplan.estimation.resolve import Question, resolve, strategy_groups
@@ -20,6 +20,7 @@ from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
+from zeroplan.timing.band import step_band
 from zeroplan.timing.walk import Timing, walk
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
@@ -83,7 +84,7 @@ def _answer(
         verdict=device.verdict,
         memory=memory,
         communication=_communication(question, step),
-        time=_time(plan, price, timing),
+        time=_time(question, plan, timing),
     )
 
 
@@ -199,7 +200,7 @@ def _communication(question: Question, step: Script) -> record.Communication:
     )
 
 
-def _time(plan: Plan, price: GpuPrice, timing: Timing) -> record.Time:
+def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
 
     Model FLOPs are three forward passes; hardware FLOPs add the recomputed one.
@@ -208,12 +209,14 @@ def _time(plan: Plan, price: GpuPrice, timing: Timing) -> record.Time:
     flop = count_flop(plan.workload)
     model = 3 * flop.forward_flop * tokens
     again = _recomputed_share(plan) * flop.recompute_flop * tokens
+    price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second
+    low, high = step_band(timing, question.gpu, question.wires)
     exposed = timing.exposed_communication_seconds
     bound: record.Bound = "compute"
     if exposed > timing.compute_seconds:
         bound = "communication"
-    elif timing.matmul_seconds < timing.compute_seconds / 2:
+    elif timing.matmul_seconds + timing.attention_seconds < timing.compute_seconds / 2:
         bound = "memory_bandwidth"
     return record.Time(
         step_seconds=timing.step_seconds,
@@ -221,8 +224,8 @@ def _time(plan: Plan, price: GpuPrice, timing: Timing) -> record.Time:
         optimizer_seconds=timing.optimizer_seconds,
         communication_seconds=timing.communication_seconds,
         exposed_communication_seconds=exposed,
-        low_seconds=None,
-        high_seconds=None,
+        low_seconds=low,
+        high_seconds=high,
         bound_by=bound,
         tokens_per_second_per_gpu=tokens / timing.step_seconds,
         model_flops_utilization=model / available,

@@ -8,6 +8,7 @@ from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
+from zeroplan.timing.band import RESIDUAL
 from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
@@ -30,13 +31,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
         _guess(DISPATCH),
-        Assumption(
-            name="band of the step time",
-            value=None,
-            unit="s",
-            kind="assumed",
-            source="not known in this version: efficiencies are ceilings, so real steps are slower",
-        ),
+        _guess(RESIDUAL),
     )
 
 
@@ -46,6 +41,7 @@ def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
         yield _quantity(f"{gpu.id}: {dtype} peak", peak)
     for name, quantity in (
         ("matmul efficiency", gpu.matmul_efficiency),
+        ("share of the matmul rate in a step", gpu.load_share),
         ("matmul depth", gpu.matmul_depth_elements),
         ("attention efficiency, forward", gpu.attention_efficiency),
         ("attention efficiency, backward", gpu.attention_backward_efficiency),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from zeroplan.compute.gpu import GpuPrice
-from zeroplan.compute.price import steps_seconds
+from zeroplan.compute.price import work
 from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Term
 from zeroplan.estimation.record import Collective
@@ -38,9 +38,9 @@ class _Work:
 def time_terms(case: Case) -> tuple[Term, ...]:
     """List the terms of the step time, each with its formula."""
     time, step, price = case.now.time, case.step, case.price
-    work = _kernels(step, price)
+    kernels = _kernels(step, price)
     copies = _copies_bytes(step)
-    terms = [_kernel_term(name, each, price) for name, each in work.items() if each.seconds]
+    terms = [_kernel_term(name, each, price) for name, each in kernels.items() if each.seconds]
     for name, moved in copies.items():
         if moved:
             at = f"{readable(moved, 'B')} at {significant(price.bytes_per_second / GB)} GB/s"
@@ -59,13 +59,13 @@ def _seconds(name: str, value: float, formula: str) -> Term:
 
 def _kernels(step: Script, price: GpuPrice) -> dict[str, _Work]:
     """Share each run of operations out among its kernels, in proportion to their time alone."""
-    work = {name: _Work() for name in (*dict.fromkeys(NAMES.values()), REST)}
+    kinds = {name: _Work() for name in (*dict.fromkeys(NAMES.values()), REST)}
     known: dict[int, list[float]] = {}
     for event, times in step.calls():
         if id(event.steps) not in known:
             known[id(event.steps)] = _shares(event.steps, price)
         for each, seconds in zip(event.steps, known[id(event.steps)], strict=True):
-            kind = work[NAMES.get(each.operation.kernel, REST)]
+            kind = kinds[NAMES.get(each.operation.kernel, REST)]
             if each.direction == "backward":
                 kind.backward_seconds += times * seconds
             elif event.phase == "backward":
@@ -73,12 +73,12 @@ def _kernels(step: Script, price: GpuPrice) -> dict[str, _Work]:
             else:
                 kind.forward_seconds += times * seconds
             kind.flop += times * _flop(each)
-    return work
+    return kinds
 
 
 def _shares(steps: tuple[Step, ...], price: GpuPrice) -> list[float]:
-    alone = [float(steps_seconds((each,), price)[0]) for each in steps]
-    total = float(steps_seconds(steps, price)[0])
+    alone = [float(work((each,), price).seconds) for each in steps]
+    total = float(work(steps, price).seconds)
     scale = total / (sum(alone) or 1.0)
     return [seconds * scale for seconds in alone]
 
@@ -91,16 +91,16 @@ def _flop(step: Step) -> float:
     return float(operation.flop * operation.visible_share * ratio)
 
 
-def _kernel_term(name: str, work: _Work, price: GpuPrice) -> Term:
-    parts = [f"fwd {significant(work.forward_seconds)}"]
-    if work.again_seconds:
-        parts.append(f"again {significant(work.again_seconds)}")
-    parts.append(f"bwd {significant(work.backward_seconds)}")
+def _kernel_term(name: str, done: _Work, price: GpuPrice) -> Term:
+    parts = [f"fwd {significant(done.forward_seconds)}"]
+    if done.again_seconds:
+        parts.append(f"again {significant(done.again_seconds)}")
+    parts.append(f"bwd {significant(done.backward_seconds)}")
     words = ", ".join(parts)
-    if work.flop and name != REST:
-        share = 100 * work.flop / work.seconds / price.peak_flop_per_second
-        words = f"{significant(work.flop / TERA)} TFLOP at {share:.0f} % of peak; {words}"
-    return _seconds(name, work.seconds, words)
+    if done.flop and name != REST:
+        share = 100 * done.flop / done.seconds / price.peak_flop_per_second
+        words = f"{significant(done.flop / TERA)} TFLOP at {share:.0f} % of peak; {words}"
+    return _seconds(name, done.seconds, words)
 
 
 def _copies_bytes(step: Script) -> dict[str, float]:

@@ -53,6 +53,8 @@ class Gpu:
     """Dense matrix peak by dtype (fp32, tf32, bf16, fp16, fp8); absent where the GPU lacks it."""
     matmul_efficiency: Quantity
     """Share of the 16-bit peak that large, deep matmuls reach, in (0, 1]."""
+    load_share: Quantity
+    """Share of a lone matmul's rate that is left in a training step (power limit), in (0, 1]."""
     matmul_depth_elements: Quantity
     """Inner dimension at which a matmul takes twice as long per FLOP. [elements]"""
     matmul_start_seconds: Quantity

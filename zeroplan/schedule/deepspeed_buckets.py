@@ -236,7 +236,10 @@ def _update(step: _Step) -> None:
     ranks, shard = plan.groups.shard, step.group.shard
     if held.compute < FP32:
         recorder.emit(
-            "check overflow", "optimizer", collective=collective("all_reduce", ranks, 1, 1)
+            "check overflow",
+            "optimizer",
+            collective=collective("all_reduce", ranks, 1, 1),
+            traffic_bytes=2 * shard * step.itemsize,
         )
     recorder.emit(
         "gradient norm",
@@ -245,8 +248,14 @@ def _update(step: _Step) -> None:
             "temporaries", "fp64 gradient", round_up(max(step.group.fullest_pieces) * FP64)
         ),
         collective=collective("all_reduce", ranks, FP32, FP32),
+        traffic_bytes=shard * (step.itemsize + 2 * FP64),
     )
-    recorder.emit("fp32 part", "optimizer", changes=_cast(step), traffic_bytes=10 * shard)
+    recorder.emit(
+        "fp32 part",
+        "optimizer",
+        changes=_cast(step),
+        traffic_bytes=shard * (3 * step.itemsize + FP32),
+    )
     torch_optimizer_step(recorder, [(shard, 1)], held)
     size = shard * held.parameter
     recorder.emit(

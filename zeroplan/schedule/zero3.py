@@ -29,10 +29,8 @@ from zeroplan.workload.liveness import Change
 
 __all__ = ["zero3_script"]
 
-ROOT: Final = Hook(-1, fetch=True, parameters=())
+ROOT: Final = Hook(fetch=True)
 """The whole model, whose hook comes first in forward and in backward."""
-MODULES_PER_UNIT: Final = 100_000
-"""More than a unit has."""
 
 
 @dataclass(slots=True)
@@ -76,15 +74,15 @@ def zero3_script(plan: Plan) -> Script:
     parameters = Parameters(plan, recorder, elements)
     step = _Step(plan, recorder, parameters, Gradients(plan, recorder, elements))
     structure = _structure(step)
-    _gather_persistent(step, structure)
-    recorder.items = []
+    parameters.keep(structure.persistent)
     resident = _resident(step)
     for _, equal in groupby(coordinate(structure), key=id):
         passes = list(equal)
         with recorder.repeat(len(passes)):
             _micro_step(step, passes[0])
     _update(step)
-    _gather_persistent(step, structure)
+    for place in sorted(structure.persistent):
+        parameters.gather("persistent parameters", (place,))
     return Script(resident=resident, items=tuple(recorder.items))
 
 
@@ -99,8 +97,7 @@ def _structure(step: _Step) -> Structure:
             for item in step.items(index, forward=forward):
                 if isinstance(item, Hook):
                     places = tuple(tied if p == TIED else start + p for p in item.parameters)
-                    module = index * MODULES_PER_UNIT + item.module
-                    hooks.append(Hook(module, item.fetch, places))
+                    hooks.append(item._replace(parameters=places, unit=index))
     return Structure(
         elements=step.parameters.elements,
         hooks=tuple(hooks),
@@ -135,6 +132,7 @@ def _micro_step(step: _Step, actions: Actions) -> None:
     step.gradients.reduce()
     step.recorder.emit("end of backward", "gradients", waits=(step.gradients.stream,))
     step.parameters.act("root", next(left))
+    step.parameters.used("root", list(step.parameters.saved))
 
 
 def _direction(step: _Step, left: Iterator[tuple[Action, ...]], *, forward: bool) -> None:
@@ -178,6 +176,7 @@ def _update(step: _Step) -> None:
             "optimizer",
             changes=transient("temporaries", "fp64 gradient", round_up(max(shards) * FP64)),
             collective=collective("all_reduce", ranks, FP64, FP64),
+            traffic_bytes=sum(shards) * (accumulated + 2 * FP64),
         )
     for shards in groups:
         size = sum(shards)
@@ -189,7 +188,7 @@ def _update(step: _Step) -> None:
             "fp32 part",
             "optimizer",
             changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
-            traffic_bytes=10 * size,
+            traffic_bytes=size * (3 * accumulated + FP32),
         )
         torch_optimizer_step(recorder, [(size, 1)], held)
         gone = Change("gradients", "fp32 part", -fp32)
@@ -205,10 +204,5 @@ def _check_overflow(step: _Step) -> None:
         "optimizer",
         changes=transient("temporaries", "overflow", magnitudes, round_up(shards)),
         collective=collective("all_reduce", step.plan.groups.shard, 1, 1),
+        traffic_bytes=3 * magnitudes + 2 * shards,
     )
-
-
-def _gather_persistent(step: _Step, structure: Structure) -> None:
-    """Gather the parameters that are never released, each by itself (`_post_step`)."""
-    for place in sorted(structure.persistent):
-        step.parameters.gather("persistent parameters", (place,))

@@ -22,10 +22,13 @@ WARM_UP_STEPS: Final = 3
 class Hook(NamedTuple):
     """A module is about to run (fetch), or has run (release), forward or backward."""
 
-    module: int
     fetch: bool
-    parameters: tuple[int, ...]
+    parameters: tuple[int, ...] = ()
     """Places of the parameters that it holds itself."""
+    module: int = 0
+    """Number of the module in its unit."""
+    unit: int = -1
+    """The model itself is in none."""
 
 
 class Action(NamedTuple):
@@ -103,7 +106,7 @@ class _Coordinator:
     """Parameters being gathered, with all that came in the same all-gather."""
     n_available: int = 0
     step_id: int = 0
-    active: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    active: defaultdict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     """Modules that are using a parameter."""
     queue: deque[_Use] = field(default_factory=deque)
     fetched_for: dict[int, int] = field(default_factory=dict)
@@ -148,7 +151,7 @@ class _Coordinator:
         """Gather what the module needs, wait for it, then prefetch (`fetch_sub_module`)."""
         self._gather([p for p in hook.parameters if self._missing(p)])
         for parameter in hook.parameters:
-            self.active[parameter].add(hook.module)
+            self.active[parameter].add((hook.unit, hook.module))
             if parameter in self.in_flight:
                 self._take(parameter)
         self.actions.append(Action("use", hook.parameters))
@@ -207,7 +210,7 @@ class _Coordinator:
                 self.released[index] = self._to_release(hook)
             chosen = self.released[index]
         for parameter in hook.parameters:
-            self.active[parameter].discard(hook.module)
+            self.active[parameter].discard((hook.unit, hook.module))
         self._drop([p for p in chosen if p in self.available and not self.active[p]])
 
     def _to_release(self, hook: Hook) -> tuple[int, ...]:

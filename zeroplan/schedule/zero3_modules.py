@@ -93,7 +93,7 @@ class _Walk:
         return self.places.get(id(parameter), TIED)
 
     def _hook(self, path: str, *, fetch: bool) -> Hook:
-        return Hook(self.modules[path], fetch, self.own[path])
+        return Hook(fetch, self.own[path], self.modules[path])
 
     def _enter(self, operation: Operation) -> Iterator[Hook]:
         """Leave the modules that this operation is outside of, enter those around it."""

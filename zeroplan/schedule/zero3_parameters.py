@@ -42,6 +42,15 @@ class Parameters:
         ranks, itemsize = self.plan.groups.shard.ranks, self.plan.dtypes.parameter
         return int(sum(self.shard(place) for place in places) * ranks * itemsize)
 
+    def keep(self, places: Iterable[int]) -> None:
+        """Take parameters to be there before the step."""
+        self.whole |= {place: self._alone(place) for place in places}
+
+    def _alone(self, place: int) -> int:
+        """Return the bytes of a parameter that was gathered by itself: its padding stays."""
+        alone = self.plan.groups.shard.ranks == 1
+        return 0 if alone else int(round_up(self.gathered_bytes((place,))))
+
     def act(self, owner: str, actions: tuple[Action, ...]) -> None:
         """Do what the coordinator decided at a hook."""
         for action in actions:
@@ -68,8 +77,8 @@ class Parameters:
         size = self.gathered_bytes(places)
         flat = Change("all_gather_buffers", "flat buffer", round_up(size))
         if len(places) == 1:
+            self.keep(places)
             flat = Change("unsharded_parameters", "parameter", round_up(size))
-            self.whole[places[0]] = flat.bytes
         group, overlaps = self.plan.groups.shard, self.plan.choice.deepspeed.overlap_comm
         self.recorder.emit(
             "all-gather",

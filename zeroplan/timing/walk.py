@@ -5,8 +5,8 @@ from collections import Counter
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
-from zeroplan.compute.price import steps_seconds
-from zeroplan.records import dataclass, field
+from zeroplan.compute.price import Work, work
+from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Step
@@ -28,7 +28,9 @@ class Timing:
     communication_seconds: Size
     """All collectives, one after the other."""
     matmul_seconds: Size
-    """The part of the compute that matmuls and attention bound."""
+    """The part of the compute that matmuls take."""
+    attention_seconds: Size
+    """The part that fused attention takes."""
 
     @property
     def exposed_communication_seconds(self) -> Size:
@@ -40,9 +42,7 @@ class Timing:
 class _Price:
     """What one event takes. [s]"""
 
-    work: Size
-    matmuls: Size
-    """The part of the work that matmuls and attention bound."""
+    work: Work
     sent: Size
 
 
@@ -54,9 +54,9 @@ class _Walk:
     clocks: dict[str, Size] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
-    """Seconds by kind: compute, matmuls, communication, optimizer."""
+    """Seconds by kind: compute, matmuls, attention, communication, optimizer."""
     prices: dict[int, _Price] = field(default_factory=dict)
-    of_steps: dict[int, tuple[Size, Size]] = field(default_factory=dict)
+    of_steps: dict[int, Work] = field(default_factory=dict)
     """By identity: equal blocks share their steps."""
     of_collectives: dict[Collective, Size] = field(default_factory=dict)
 
@@ -100,30 +100,32 @@ class _Walk:
         start = clocks.get(stream, 0.0)
         for name in event.waits:
             start = maximum(start, clocks.get(name, 0.0))
-        clocks[stream] = start + price.work + price.sent
+        clocks[stream] = start + price.work.seconds + price.sent
         if event.mark:
             clocks[event.mark] = clocks[stream]
         totals = self.totals
         if event.stream == "compute":
-            totals["compute"] += price.work
-            totals["matmuls"] += price.matmuls
+            totals["compute"] += price.work.seconds
+            totals["matmuls"] += price.work.matmul_seconds
+            totals["attention"] += price.work.attention_seconds
             if event.phase == "optimizer":
-                totals["optimizer"] += price.work
+                totals["optimizer"] += price.work.seconds
         totals["communication"] += price.sent
 
     def _price(self, event: Event) -> _Price:
         known = self.prices.get(id(event))
         if known is None:
-            work, matmuls = self._compute(event.steps) if event.steps else (0.0, 0.0)
+            done = self._work(event.steps)
+            copied = event.traffic_bytes / self.gpu.bytes_per_second
+            done = replace(done, seconds=done.seconds + copied)
             sent = 0.0 if event.collective is None else self._collective(event.collective)
-            work = work + event.traffic_bytes / self.gpu.bytes_per_second
-            known = self.prices[id(event)] = _Price(work, matmuls, sent)
+            known = self.prices[id(event)] = _Price(done, sent)
         return known
 
-    def _compute(self, steps: tuple[Step, ...]) -> tuple[Size, Size]:
+    def _work(self, steps: tuple[Step, ...]) -> Work:
         known = self.of_steps.get(id(steps))
         if known is None:
-            known = self.of_steps[id(steps)] = steps_seconds(steps, self.gpu)
+            known = self.of_steps[id(steps)] = work(steps, self.gpu)
         return known
 
     def _collective(self, collective: Collective) -> Size:
@@ -152,4 +154,5 @@ def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True)
         optimizer_seconds=totals["optimizer"],
         communication_seconds=totals["communication"],
         matmul_seconds=totals["matmuls"],
+        attention_seconds=totals["attention"],
     )

@@ -31,9 +31,7 @@ def _held(script: Script) -> Held:
         resident[change.category] += change.bytes
     forward = takewhile(lambda event: event.phase == "forward", _unrolled(script.items))
     before_update = sum(
-        times * _net(event.changes)
-        for event, times in script.calls()
-        if event.phase != "optimizer"
+        times * _net(event.changes) for event, times in script.calls() if event.phase != "optimizer"
     )
     return Held(
         parameters=resident["parameters"],

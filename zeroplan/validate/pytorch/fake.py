@@ -44,7 +44,7 @@ def _observed(subject: Subject, plan: Plan) -> Observation:
     try:
         with fake_tensors() as mode:
             ledger = Ledger(mode)
-            with ledger, ledger.following_resizes():
+            with ledger, ledger.following_resizes(), subject.conditions():
                 return observe(_setup(subject, plan), ledger)
     except NotImplementedError as error:
         raise MissingPartError(f"torch {torch.__version__} cannot run this: {error}") from None

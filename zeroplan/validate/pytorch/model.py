@@ -1,7 +1,8 @@
 """The module that stands for the model: zeroplan's own, or the class of transformers."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
 
 from torch import nn
 
@@ -14,6 +15,11 @@ from zeroplan.validate.pytorch.kernels import Dropout, FusedNorm
 from zeroplan.validate.pytorch.subject import Subject
 
 __all__ = ["own", "published"]
+
+
+IGNORED: Final = ("architectures", "dtype", "torch_dtype", "use_cache", "auto_map")
+SET: Final = {"attention_dropout": 0.0, "attn_pdrop": 0.0, "use_cache": False}
+"""With dropout the CPU's attention kernel falls back to scores in memory, which CUDA's does not."""
 
 
 def own(model: Architecture, plan: Plan) -> Subject:
@@ -35,7 +41,7 @@ def published(config: Mapping[str, object], plan: Plan) -> Subject:
 
     given = {key: value for key, value in config.items() if key not in IGNORED}
     try:
-        settings = AutoConfig.for_model(**{**given, **WITHOUT_DROPOUT_IN_ATTENTION})
+        settings = AutoConfig.for_model(**{**given, **SET})
         module = AutoModelForCausalLM.from_config(
             settings,
             attn_implementation="sdpa",
@@ -46,15 +52,6 @@ def published(config: Mapping[str, object], plan: Plan) -> Subject:
     for part in module.modules():
         _stand_in(part)
     return _subject(module, plan)
-
-
-IGNORED = ("architectures", "dtype", "torch_dtype", "use_cache", "auto_map")
-WITHOUT_DROPOUT_IN_ATTENTION: Mapping[str, Any] = {
-    "attention_dropout": 0.0,
-    "attn_pdrop": 0.0,
-    "use_cache": False,
-}
-"""With dropout the CPU's attention kernel falls back to scores in memory, which CUDA's does not."""
 
 
 def _subject(module: Any, plan: Plan) -> Subject:
@@ -74,7 +71,25 @@ def _subject(module: Any, plan: Plan) -> Subject:
         tail=(*norms[-1:], head),
         tied=head.weight is table.weight,
         logits=lambda output: output.logits,
+        conditions=_unpacked,
     )
+
+
+@contextmanager
+def _unpacked() -> Iterator[None]:
+    """Tell transformers that no batch is packed: it would look at positions, which fakes have not.
+
+    Otherwise it makes a mask, and attention then runs without the causal kernel and without
+    grouped queries (`find_packed_sequence_indices` in transformers/masking_utils.py, 5.24).
+    """
+    from transformers import masking_utils  # noqa: PLC0415  # own() does without
+
+    original = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda _: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = original
 
 
 def _stand_in(part: nn.Module) -> None:

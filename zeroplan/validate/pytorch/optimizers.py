@@ -30,9 +30,7 @@ def make_optimizer(
     if plan.row.framework != "torch-zero1":
         return kind(parameters, **options)
     views = plan.choice.parameters_as_bucket_view
-    return ZeroRedundancyOptimizer(
-        parameters, kind, parameters_as_bucket_view=views, **options
-    )
+    return ZeroRedundancyOptimizer(parameters, kind, parameters_as_bucket_view=views, **options)
 
 
 def fullest_rank(module: torch.nn.Module, plan: Plan) -> int:

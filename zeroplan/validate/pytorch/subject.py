@@ -1,6 +1,7 @@
 """The model that is run, and where its parts are."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,3 +24,5 @@ class Subject:
     tied: bool
     logits: Callable[[Any], torch.Tensor] = lambda output: output
     """Takes the logits out of what the module returns."""
+    conditions: Callable[[], AbstractContextManager[object]] = nullcontext
+    """What must surround its steps."""
