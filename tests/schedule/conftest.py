@@ -1,10 +1,14 @@
-"""A small Llama whose training steps were measured with the real frameworks."""
+"""Small Llamas whose training steps were measured with the real frameworks."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from zeroplan.estimation import estimate
+from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import groups
@@ -25,6 +29,35 @@ from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import workload
 
 Case = dict[str, Any]
+
+
+@pytest.fixture
+def estimated(tmp_path: Path) -> Callable[[str, Case], StrategyEstimate]:
+    """Estimate a row of a measured table."""
+
+    def answer(strategy: str, step: Case) -> StrategyEstimate:
+        blocks, hidden, heads, kv_heads, width, vocabulary = step["model"]
+        config = {
+            "model_type": "llama",
+            "architectures": ["LlamaForCausalLM"],
+            "num_hidden_layers": blocks,
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "intermediate_size": width,
+            "vocab_size": vocabulary,
+            "tie_word_embeddings": step.get("tied", False),
+        }
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config))
+        keys = {"activation_checkpointing": "none", **step["keys"]}
+        (found,) = estimate(
+            model=str(path), strategy=strategy, gpus=step["gpus"], gpus_per_node=8, **keys
+        ).estimates
+        return found
+
+    return answer
+
 
 CASE: Case = {
     "strategy": "zero2",

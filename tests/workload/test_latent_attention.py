@@ -19,9 +19,8 @@ INDEXER: Final = Indexer(heads=2, head_dim=16, keys=32)
 
 def written(part: LatentAttention, sequence_length: int = 128) -> list[Operation]:
     """Return the operations of one layer on bf16 tokens."""
-    tape = Tape(Batch())
-    batch = Batch(sequence_length=sequence_length)
-    latent_attention(tape, tape.tensor("x", sequence_length, part.hidden), part, batch)
+    tape = Tape(Batch(sequence_length=sequence_length))
+    latent_attention(tape, tape.tensor("x", sequence_length, part.hidden), part)
     return tape.operations
 
 

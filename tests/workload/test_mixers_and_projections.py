@@ -34,7 +34,7 @@ def written(part: Component) -> Unit:
     """Return a unit that holds one component."""
     tape = Tape(BATCH)
     x = tape.tensor("x", BATCH.tokens, 32)
-    out = component(tape, x, part, BATCH)
+    out = component(tape, x, part)
     tape.hold(x)
     return Unit(
         name="unit",

@@ -10,7 +10,7 @@ from zeroplan.sharding.groups import Groups, groups
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.models import load_architecture
-from zeroplan.spec.run import ClusterChoice, Run, Strategy, TrainingChoice
+from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
 
 __all__ = ["Question", "resolve", "strategy_groups"]

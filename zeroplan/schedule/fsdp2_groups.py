@@ -47,7 +47,7 @@ def fsdp_groups(plan: Plan) -> list[FsdpGroup]:
     reshard = choice.reshard_after_forward
     rest = tuple(i for i, unit in enumerate(plan.units) if unit.kind != "block")
     blocks = [
-        _group(plan, "block", (index,), reshard, stretch.times)
+        _group(plan, "block", (index,), reshard=reshard, times=stretch.times)
         for stretch in plan.stretches
         for index in stretch.units
         if plan.units[index].kind == "block"
@@ -55,16 +55,16 @@ def fsdp_groups(plan: Plan) -> list[FsdpGroup]:
     root_reshard = choice.root_reshard_after_forward or False
     tied = any(p.tied_to for i in rest for p in plan.units[i].parameters)
     if choice.root_wrap == "together" or tied:
-        root = _group(plan, "root", rest, root_reshard)
+        root = _group(plan, "root", rest, reshard=root_reshard)
         root.is_root = True
         return [root, *blocks]
-    embedding = _group(plan, "embedding", rest[:-1], reshard)
+    embedding = _group(plan, "embedding", rest[:-1], reshard=reshard)
     embedding.in_backward = choice.unshard_in_backward
-    return [embedding, *blocks, _group(plan, "norm and head", rest[-1:], root_reshard)]
+    return [embedding, *blocks, _group(plan, "norm and head", rest[-1:], reshard=root_reshard)]
 
 
 def _group(
-    plan: Plan, name: str, units: tuple[int, ...], reshard: bool | int, times: int = 1
+    plan: Plan, name: str, units: tuple[int, ...], *, reshard: bool | int, times: int = 1
 ) -> FsdpGroup:
     parameters = unique(p for i in units for p in plan.units[i].parameters)
     return FsdpGroup(

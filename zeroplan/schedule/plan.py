@@ -11,7 +11,7 @@ from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
-from zeroplan.units import Size, round_up
+from zeroplan.units import round_up
 from zeroplan.workload.liveness import Change, Checkpointing, Step, backward, forward, recompute
 from zeroplan.workload.model import Unit, Workload
 from zeroplan.workload.tape import Parameter

@@ -1,0 +1,1 @@
+"""What each strategy divides, by what, in which dtype, padded how."""

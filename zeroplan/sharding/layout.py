@@ -133,7 +133,7 @@ class ParameterGroup:
         return sum(round_up(dim0_shard_elements(p, self.ranks) * itemsize) for p in self.parameters)
 
     def gathered_bytes(self, itemsize: int) -> Size:
-        """The flat output of the all-gather. [B]"""
+        """Size of the all-gather's flat output. [B]"""
         return round_up(self.shard_elements * self.ranks * itemsize)
 
     def unsharded_bytes(self, itemsize: int, parts: int = 1) -> Size:

@@ -70,13 +70,14 @@ class _Walk:
     def _repeat(self, repeat: Repeat) -> None:
         """Run copies until all clocks advance alike: from then on every copy takes as long.
 
-        The clocks' new values are maxima of sums of the old ones, so equal advances stay equal.
+        The clocks' new values are maxima of sums of the old ones, so equal advances stay equal. But
+        for the first copy, which may catch up with a clock that stands still meanwhile.
         """
         for done in range(1, repeat.times + 1):
             before, totals = dict(self.clocks), Counter(self.totals)
             self.run(repeat.items)
             left = repeat.times - done
-            if left and self._steady(before):
+            if left and done > 1 and self._steady(before):
                 for name, clock in self.clocks.items():
                     self.clocks[name] = clock + left * (clock - before.get(name, 0.0))
                 for kind, seconds in self.totals.items():

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 from zeroplan import __version__
 from zeroplan.estimation.record import PhasePeaks
 from zeroplan.records import dataclass
-from zeroplan.records import dataclass
 from zeroplan.rows import plain
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import to_dict

@@ -2,7 +2,6 @@
 
 from zeroplan.spec.architecture import Attention
 from zeroplan.workload.attention_kernels import attention_kernel
-from zeroplan.workload.batch import Batch
 from zeroplan.workload.primitives import (
     activation,
     add,
@@ -20,9 +19,9 @@ __all__ = ["attention", "rotary"]
 FP32 = 4
 
 
-def attention(tape: Tape, x: Tensor, part: Attention, batch: Batch) -> Tensor:
+def attention(tape: Tape, x: Tensor, part: Attention) -> Tensor:
     """Write one attention layer down; x is [tokens, hidden]."""
-    q, k, v = _projections(tape, x, part, batch)
+    q, k, v = _projections(tape, x, part)
     gate = None
     if part.gated:
         q, gate = _query_and_gate(tape, q)
@@ -31,8 +30,8 @@ def attention(tape: Tape, x: Tensor, part: Attention, batch: Batch) -> Tensor:
     if part.key_norm is not None:
         k = norm(tape, k, part.key_norm, name="k_norm")
     if part.position == "rope":
-        q, k = rotary(tape, q, batch), rotary(tape, k, batch)
-    out = attention_kernel(tape, q, k, v, part, batch)
+        q, k = rotary(tape, q), rotary(tape, k)
+    out = attention_kernel(tape, q, k, v, part)
     if gate is not None:
         out = multiply(tape, out, activation(tape, gate, "sigmoid"), "gated attention")
     y = linear(
@@ -48,9 +47,7 @@ def attention(tape: Tape, x: Tensor, part: Attention, batch: Batch) -> Tensor:
     return dropout(tape, y, "attention dropout") if part.dropout else y
 
 
-def _projections(
-    tape: Tape, x: Tensor, part: Attention, batch: Batch
-) -> tuple[Tensor, Tensor, Tensor]:
+def _projections(tape: Tape, x: Tensor, part: Attention) -> tuple[Tensor, Tensor, Tensor]:
     width, kv_width = part.heads * part.head_dim, part.kv_heads * part.head_dim
     if part.fused_qkv:
         fused = linear(
@@ -72,7 +69,7 @@ def _projections(
     if part.memory_width is not None:
         rows = x.rows
         if part.memory_positions is not None:
-            rows = batch.sequences * part.memory_positions
+            rows = tape.batch.sequences * part.memory_positions
         # kept once by the stack that wrote it, so that it adds no storage here
         source = Tensor(
             "memory",
@@ -98,12 +95,12 @@ def _query_and_gate(tape: Tape, both: Tensor) -> tuple[Tensor, Tensor]:
     return q, gate
 
 
-def rotary(tape: Tape, x: Tensor, batch: Batch) -> Tensor:
+def rotary(tape: Tape, x: Tensor) -> Tensor:
     """Rotate by position: halves in the compute dtype, or pairs through fp32 complex numbers.
 
     Neither keeps x: the tables of cosines and sines need no gradient.
     """
-    if batch.rope == "complex":
+    if tape.batch.rope == "complex":
         wide = cast(tape, x, FP32, f"{x.name} fp32")
         return cast(tape, scale(tape, wide, f"{x.name} rotated"), x.itemsize, f"{x.name} narrow")
     cosine = scale(tape, x, f"{x.name} cosine")

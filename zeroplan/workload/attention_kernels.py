@@ -14,22 +14,20 @@ FLASH_BACKWARD_RATIO = 2.5
 (Dao, FlashAttention-2, arXiv 2307.08691, section 4.1)."""
 
 
-def attention_kernel(
-    tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: Batch
-) -> Tensor:
+def attention_kernel(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tensor:
     """Attend: by a fused kernel, or with the scores in memory."""
-    if batch.attention != "flash" and part.kv_heads != part.heads:
+    if tape.batch.attention != "flash" and part.kv_heads != part.heads:
         k, v = (_expanded(tape, t, part) for t in (k, v))
-    if batch.attention == "math":
-        return _materialised(tape, q, k, v, part, batch)
-    return _fused(tape, q, k, v, part, batch)
+    if tape.batch.attention == "math":
+        return _materialised(tape, q, k, v, part)
+    return _fused(tape, q, k, v, part)
 
 
-def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: Batch) -> Tensor:
+def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tensor:
     """Flash attention keeps q, k, v, its output and one fp32 log-sum per row and head."""
     out = tape.tensor("attention", q.rows, part.heads * part.head_dim)
     log_sums = tape.tensor("log-sums", q.rows, part.heads, itemsize=FP32, differentiable=False)
-    scores, weighted = _products(q, part, batch)
+    scores, weighted = _products(q, part, tape.batch)
     tape.add(
         Operation(
             name="attention",
@@ -39,29 +37,27 @@ def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: 
             parameters=_score_parameters(tape, part),
             saved=(q, k, v, out, log_sums),
             matmuls=(scores, weighted),
-            visible_share=_visible(scores.n, part, batch),
+            visible_share=_visible(scores.n, part, tape.batch),
             backward_ratio=FLASH_BACKWARD_RATIO,
         )
     )
     return out
 
 
-def _materialised(
-    tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention, batch: Batch
-) -> Tensor:
+def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tensor:
     """Keep the [queries, keys] probabilities and a boolean mask; the scores pass by.
 
     A batched product reads its operands head by head: with more than one sequence that takes
     copies (keys and values repeated to all heads have been copied already), and the output is
     always copied back to [tokens, heads x head_dim].
     """
-    if not (isinstance(batch.sequences, int) and batch.sequences == 1):
+    if not (isinstance(tape.batch.sequences, int) and tape.batch.sequences == 1):
         q = elementwise(tape, "q by head", (q,))
         if part.kv_heads == part.heads:
             k, v = (elementwise(tape, f"{t.name} by head", (t,)) for t in (k, v))
-    scores, weighted = _products(q, part, batch)
-    share = _visible(scores.n, part, batch)
-    raw = tape.tensor("scores", q.rows * part.heads, batch.sequence_length)
+    scores, weighted = _products(q, part, tape.batch)
+    share = _visible(scores.n, part, tape.batch)
+    raw = tape.tensor("scores", q.rows * part.heads, tape.batch.sequence_length)
     tape.add(
         Operation(
             name="scores",
@@ -74,7 +70,7 @@ def _materialised(
             visible_share=share,
         )
     )
-    masked = _masked(tape, scale(tape, raw, "scaled scores"), batch.sequence_length)
+    masked = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
     weights = tape.like("probabilities", masked)
     tape.add(
         Operation(

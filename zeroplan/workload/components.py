@@ -5,7 +5,6 @@ from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.mixers import GatedDeltaNet, Mamba, Mamba2
 from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.workload.attention import attention
-from zeroplan.workload.batch import Batch
 from zeroplan.workload.latent_attention import latent_attention
 from zeroplan.workload.mlp import mlp
 from zeroplan.workload.moe import mixture_of_experts
@@ -16,13 +15,11 @@ from zeroplan.workload.tape import Tape, Tensor
 __all__ = ["component"]
 
 
-def component(  # noqa: PLR0911 one for each kind
-    tape: Tape, x: Tensor, part: Component, batch: Batch
-) -> Tensor:
+def component(tape: Tape, x: Tensor, part: Component) -> Tensor:  # noqa: PLR0911 - one per kind
     """Write one component down; x and the result are [tokens, hidden]."""
     match part:
         case Attention():
-            return attention(tape, x, part, batch)
+            return attention(tape, x, part)
         case Mlp():
             return mlp(tape, x, part)
         case Mamba():
@@ -34,6 +31,6 @@ def component(  # noqa: PLR0911 one for each kind
         case MixtureOfExperts():
             return mixture_of_experts(tape, x, part)
         case LatentAttention():
-            return latent_attention(tape, x, part, batch)
+            return latent_attention(tape, x, part)
         case Projection():
-            return projection(tape, x, part, batch.tokens)
+            return projection(tape, x, part, tape.batch.tokens)

@@ -10,7 +10,6 @@ from zeroplan.spec.architecture import Norm
 from zeroplan.spec.latent_attention import Indexer, LatentAttention
 from zeroplan.workload.attention import rotary
 from zeroplan.workload.attention_kernels import FLASH_BACKWARD_RATIO, least_keys, visible_share
-from zeroplan.workload.batch import Batch
 from zeroplan.workload.primitives import linear, norm
 from zeroplan.workload.tape import Matmul, Operation, Tape, Tensor
 
@@ -19,36 +18,34 @@ __all__ = ["latent_attention"]
 FP32 = INT32 = 4
 
 
-def latent_attention(tape: Tape, x: Tensor, part: LatentAttention, batch: Batch) -> Tensor:
+def latent_attention(tape: Tape, x: Tensor, part: LatentAttention) -> Tensor:
     """Write one latent attention layer down; x and the result are [tokens, hidden]."""
-    q, compressed = _queries(tape, x, part, batch)
-    k, v = _keys_and_values(tape, x, part, batch)
+    q, compressed = _queries(tape, x, part)
+    k, v = _keys_and_values(tape, x, part)
     if part.indexer is not None:
-        _choose_keys(tape, x, compressed, part.indexer, batch)
-    out = _kernel(tape, (q, k, v), part, batch)
+        _choose_keys(tape, x, compressed, part.indexer)
+    out = _kernel(tape, (q, k, v), part)
     y = linear(tape, out, part.hidden, name="o_proj", role="attention", bias=part.bias)
     tape.hold(x, q, k, v, out)
     return y
 
 
-def _queries(tape: Tape, x: Tensor, part: LatentAttention, batch: Batch) -> tuple[Tensor, Tensor]:
+def _queries(tape: Tape, x: Tensor, part: LatentAttention) -> tuple[Tensor, Tensor]:
     """Return the queries with their rotated part, and the states that they were expanded from."""
     width = part.heads * part.query_dim
     if part.query_rank is None:
         source, expanded = x, linear(tape, x, width, name="q_proj", role="attention")
     else:
         low = linear(tape, x, part.query_rank, name="q_a_proj", role="attention", bias=part.bias)
-        source = _norm(tape, low, part.query_rank, "q_a_layernorm", batch)
+        source = _norm(tape, low, part.query_rank, "q_a_layernorm")
         expanded = linear(tape, source, width, name="q_b_proj", role="attention")
     nope, rope = _split(
         tape, expanded, (part.heads * part.nope_dim, part.heads * part.rope_dim), "q"
     )
-    return _join(tape, "q", (nope, rotary(tape, rope, batch)), width), source
+    return _join(tape, "q", (nope, rotary(tape, rope)), width), source
 
 
-def _keys_and_values(
-    tape: Tape, x: Tensor, part: LatentAttention, batch: Batch
-) -> tuple[Tensor, Tensor]:
+def _keys_and_values(tape: Tape, x: Tensor, part: LatentAttention) -> tuple[Tensor, Tensor]:
     low = linear(
         tape,
         x,
@@ -58,15 +55,15 @@ def _keys_and_values(
         bias=part.bias,
     )
     latent, rope = _split(tape, low, (part.kv_rank, part.rope_dim), "kv")
-    normed = _norm(tape, latent, part.kv_rank, "kv_a_layernorm", batch)
+    normed = _norm(tape, latent, part.kv_rank, "kv_a_layernorm")
     widths = part.heads * part.nope_dim, part.heads * part.value_dim
     expanded = linear(tape, normed, sum(widths), name="kv_b_proj", role="attention")
     nope, v = _split(tape, expanded, widths, "k, v")
-    rope = rotary(tape, rope, batch)
+    rope = rotary(tape, rope)
     return _join(tape, "k", (nope, rope), part.heads * part.query_dim), v
 
 
-def _choose_keys(tape: Tape, x: Tensor, compressed: Tensor, part: Indexer, batch: Batch) -> None:
+def _choose_keys(tape: Tape, x: Tensor, compressed: Tensor, part: Indexer) -> None:
     """Score every key by a few light heads and keep the best; nothing here has a gradient.
 
     transformers 5.24, `DeepseekV32Indexer.forward`, which runs under `no_grad`.
@@ -77,9 +74,13 @@ def _choose_keys(tape: Tape, x: Tensor, compressed: Tensor, part: Indexer, batch
     k = linear(tape, x, part.head_dim, name="wk", role="attention")
     k = norm(tape, k, Norm(kind="layer", width=part.head_dim, bias=True), name="k_norm")
     weights = linear(tape, x, part.heads, name="weights_proj", role="attention")
-    seen = batch.sequence_length
+    seen = tape.batch.sequence_length
     chosen = tape.tensor(
-        "chosen keys", x.rows, least_keys(batch, part.keys), itemsize=INT32, differentiable=False
+        "chosen keys",
+        x.rows,
+        least_keys(tape.batch, part.keys),
+        itemsize=INT32,
+        differentiable=False,
     )
     tape.add(
         Operation(
@@ -100,16 +101,14 @@ def _choose_keys(tape: Tape, x: Tensor, compressed: Tensor, part: Indexer, batch
     tape.prefix = prefix
 
 
-def _kernel(
-    tape: Tape, qkv: tuple[Tensor, Tensor, Tensor], part: LatentAttention, batch: Batch
-) -> Tensor:
+def _kernel(tape: Tape, qkv: tuple[Tensor, Tensor, Tensor], part: LatentAttention) -> Tensor:
     """Softmax(q k^T) v where values are narrower or wider than queries."""
     rows = qkv[0].rows
     out = tape.tensor("attention", rows, part.heads * part.value_dim)
     log_sums = tape.tensor("log-sums", rows, part.heads, itemsize=FP32, differentiable=False)
-    keys = batch.sequence_length
+    keys = tape.batch.sequence_length
     if part.indexer is not None:
-        keys = least_keys(batch, part.indexer.keys)
+        keys = least_keys(tape.batch, part.indexer.keys)
     tape.add(
         Operation(
             name="attention",
@@ -121,14 +120,14 @@ def _kernel(
                 Matmul(m=rows, n=keys, k=part.query_dim, count=part.heads),
                 Matmul(m=rows, n=part.value_dim, k=keys, count=part.heads),
             ),
-            visible_share=visible_share(keys, batch.sequence_length),
+            visible_share=visible_share(keys, tape.batch.sequence_length),
             backward_ratio=FLASH_BACKWARD_RATIO,
         )
     )
     return out
 
 
-def _norm(tape: Tape, x: Tensor, width: int, name: str, batch: Batch) -> Tensor:
+def _norm(tape: Tape, x: Tensor, width: int, name: str) -> Tensor:
     return norm(tape, x, Norm(kind="rms", width=width), name=name)
 
 

@@ -3,8 +3,7 @@
 from typing import Final
 
 from zeroplan.spec.architecture import Head
-from zeroplan.units import Size, ceil_div, maximum, minimum, power_of_two
-from zeroplan.workload.batch import Batch
+from zeroplan.units import ceil_div, maximum, minimum, power_of_two
 from zeroplan.workload.primitives import cast, linear
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
@@ -17,17 +16,17 @@ CHUNKS: Final = 8
 """Chunks of a chunked loss (torchtitan's and torchtune's default)."""
 
 
-def head_and_loss(tape: Tape, x: Tensor, head: Head, batch: Batch) -> Tensor:
+def head_and_loss(tape: Tape, x: Tensor, head: Head) -> Tensor:
     """Project to the vocabulary and take the cross-entropy."""
     tape.purpose = "loss"
-    if batch.loss == "chunked":
+    if tape.batch.loss == "chunked":
         return _chunked(tape, x, head)
-    if batch.loss == "fused-linear":
+    if tape.batch.loss == "fused-linear":
         return _fused_linear(tape, x, head)
-    return _whole(tape, x, head, batch)
+    return _whole(tape, x, head)
 
 
-def _whole(tape: Tape, x: Tensor, head: Head, batch: Batch) -> Tensor:
+def _whole(tape: Tape, x: Tensor, head: Head) -> Tensor:
     """All logits at once, which the caller keeps until the loss is there.
 
     Fp32 logits: 2 bytes of logits are cast to 4, log-softmax keeps its output of 4; backward holds
@@ -42,7 +41,7 @@ def _whole(tape: Tape, x: Tensor, head: Head, batch: Batch) -> Tensor:
         bias=head.bias,
         tied_to=EMBEDDING if head.tied else None,
     )
-    widens = batch.loss == "fp32-logits" or batch.autocast
+    widens = tape.batch.loss == "fp32-logits" or tape.batch.autocast
     wide = cast(tape, logits, FP32, "fp32 logits") if widens else logits
     log_probabilities = tape.like("log-probabilities", wide)
     tape.add(

@@ -92,10 +92,10 @@ def _unit(tape: Tape, name: str, kind: UnitKind, source: Tensor | None, out: Ten
     )
 
 
-def _hidden_states(tape: Tape, stack: Stack, batch: Batch) -> Tensor:
-    """What enters a unit; the residual stream has the parameters' dtype under autocast."""
-    size = batch.parameter_itemsize
-    return tape.tensor("hidden states", batch.tokens, stack.hidden, itemsize=size)
+def _hidden_states(tape: Tape, stack: Stack) -> Tensor:
+    """Return what enters a unit; the residual stream has the parameters' dtype under autocast."""
+    size = tape.batch.parameter_itemsize
+    return tape.tensor("hidden states", tape.batch.tokens, stack.hidden, itemsize=size)
 
 
 def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
@@ -116,21 +116,21 @@ def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
 
 def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
     tape = Tape(batch)
-    x = _hidden_states(tape, stack, batch)
-    out = (_parallel if block.parallel else _sequential)(tape, x, block, batch)
+    x = _hidden_states(tape, stack)
+    out = (_parallel if block.parallel else _sequential)(tape, x, block)
     tape.hold(x)
     if block.extras:
         tape.add(Operation(name="extras", kernel="none", parameters=weights(block.extras)))
     return _unit(tape, stack.label("block"), "block", x, out)
 
 
-def _sequential(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
+def _sequential(tape: Tape, x: Tensor, block: Block) -> Tensor:
     for part in block.sublayers:
         tape.prefix = f"{part.name}."
         branch = x
         if part.norm is not None:
             branch = norm(tape, x, part.norm, name="norm")
-        branch = component(tape, branch, part.component, batch)
+        branch = component(tape, branch, part.component)
         if part.post_norm is not None:
             branch = norm(tape, branch, part.post_norm, name="post_norm")
         x = add(tape, x, branch)
@@ -139,26 +139,26 @@ def _sequential(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
     return x
 
 
-def _parallel(tape: Tape, x: Tensor, block: Block, batch: Batch) -> Tensor:
+def _parallel(tape: Tape, x: Tensor, block: Block) -> Tensor:
     out, normed = x, x
     for index, part in enumerate(block.sublayers):
         tape.prefix = f"{part.name}."
         if part.norm is not None and not (block.shared_norm and index):
             normed = norm(tape, x, part.norm, name="norm")
-        out = add(tape, out, component(tape, normed, part.component, batch))
+        out = add(tape, out, component(tape, normed, part.component))
     return out
 
 
 def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
     if stack.final_norm is None and not stack.tail:
         return []
-    tape = Tape(batch)
-    x = _hidden_states(tape, stack, _stack_batch(stack, batch))
-    out = _norm_and_tail(tape, x, stack, batch)
+    tape = Tape(_stack_batch(stack, batch))
+    x = _hidden_states(tape, stack)
+    out = _norm_and_tail(tape, x, stack)
     return [_unit(tape, stack.label("norm"), "norm", x, out)]
 
 
-def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack, batch: Batch) -> Tensor:
+def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack) -> Tensor:
     out = x
     if stack.final_norm is not None:
         out = norm(tape, x, stack.final_norm, name="norm")
@@ -166,16 +166,16 @@ def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack, batch: Batch) -> Tensor:
 
 
 def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
-    tape = Tape(batch)
-    x = _hidden_states(tape, stack, _stack_batch(stack, batch))
-    out = _norm_and_tail(tape, x, stack, batch)
+    tape = Tape(_stack_batch(stack, batch))
+    x = _hidden_states(tape, stack)
+    out = _norm_and_tail(tape, x, stack)
     if head is not None:
         if head.pooled:
             out = Tensor("pooled", batch.sequences, out.width, out.itemsize, base=out.storage)
         if head.transform is not None:
             out = projection(tape, out, head.transform, out.rows)
         tape.add(Operation(name="extras", kernel="none", parameters=weights(head.extras)))
-        out = head_and_loss(tape, out, head, batch)
+        out = head_and_loss(tape, out, head)
     return _unit(tape, "head", "head", x, out)
 
 

@@ -200,7 +200,7 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
     ]
     rows = x.rows * (x.width // kind.width) if kind.heads == 1 else x.rows * kind.heads
     if tape.batch.eager and kind.kind == "rms":
-        return _eager_rms_norm(tape, x, rows, tuple(weights), full, name)
+        return _eager_rms_norm(tape, x, rows, tuple(weights), name)
     statistics = tuple(
         tape.tensor(f"{name} {each}", rows, 1, itemsize=FP32, differentiable=False)
         for each in (("rstd",) if kind.kind == "rms" else ("mean", "rstd"))
@@ -221,7 +221,7 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
 
 
 def _eager_rms_norm(
-    tape: Tape, x: Tensor, rows: Size, weights: tuple[Parameter, ...], full: str, name: str
+    tape: Tape, x: Tensor, rows: Size, weights: tuple[Parameter, ...], name: str
 ) -> Tensor:
     """Square, mean, rsqrt, two products, each a kernel.
 
@@ -268,7 +268,7 @@ def _eager_rms_norm(
             parameters=weights,
             saved=(narrow,),
             backward_temporaries=(narrow.bytes,),
-            module=full,
+            module=f"{tape.prefix}{name}",
         )
     )
     return out

@@ -148,7 +148,7 @@ def _convolution(tape: Tape, x: Tensor, kernel: int, *, bias: bool) -> Tensor:
     return out
 
 
-def _scan(  # noqa: PLR0913 one kernel with many operands
+def _scan(
     tape: Tape,
     inputs: tuple[Tensor, ...],
     *,

@@ -62,7 +62,7 @@ def head_width(keys: Keys, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def causal_lm(  # noqa: PLR0913 the parts of a decoder
+def causal_lm(
     keys: Keys,
     name: str,
     *,

@@ -42,7 +42,7 @@ def umt5(keys: Keys, name: str) -> Architecture:
     return replace(found, stacks=stacks)
 
 
-def _t5(  # noqa: PLR0913 the defaults of three classes
+def _t5(
     keys: Keys, name: str, *, vocabulary: int, layers: int, heads: int, width: int, kind: str
 ) -> Architecture:
     hidden = keys.integer("d_model", default=512)

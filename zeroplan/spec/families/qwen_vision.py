@@ -149,7 +149,7 @@ def _depth(keys: Keys, default: int) -> int:
     return depth
 
 
-def _tower(  # noqa: PLR0913 the parts of a tower
+def _tower(
     keys: Keys,
     norm: Norm,
     blocks: tuple[Block, ...],

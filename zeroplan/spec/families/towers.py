@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def both_ways(  # noqa: PLR0913 the switches of an attention layer
+def both_ways(
     keys: Keys,
     hidden: int,
     heads: int,

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -1,7 +1,8 @@
-"""A script that tells equal blocks once gives what the same script written out gives.
+"""Laws of scripts, whatever the strategy and its switches.
 
-The oracles know no repetition: they copy what repeats, add one change after another, and keep one
-clock per stream.
+A script that tells equal blocks once gives what the same script written out gives; the oracles know
+no repetition: they copy what repeats and add one change after another. And a steady step ends as it
+began.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroplan.compute.gpu import gpu_price
@@ -57,6 +58,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
     return keys
 
 
+@settings(max_examples=40)
 @given(questions())
 def test_the_peaks_are_those_of_every_block_written_out(keys: dict[str, Any]) -> None:
     step = _script(_question(keys))
@@ -77,6 +79,7 @@ def test_the_peaks_are_those_of_every_block_written_out(keys: dict[str, Any]) ->
         assert {c: b for c, b in peak.breakdown.items() if b} == +highest[phase][1]
 
 
+@settings(max_examples=40)
 @given(questions())
 def test_the_moment_of_the_peak_is_named_after_its_block(keys: dict[str, Any]) -> None:
     step = _script(_question(keys))
@@ -91,6 +94,7 @@ def test_the_moment_of_the_peak_is_named_after_its_block(keys: dict[str, Any]) -
             assert (peak.bytes, peak.block) in reached[phase]
 
 
+@settings(max_examples=40)
 @given(questions())
 def test_the_clocks_are_those_of_every_block_written_out(keys: dict[str, Any]) -> None:
     question = _question(keys)
@@ -111,6 +115,7 @@ def test_the_clocks_are_those_of_every_block_written_out(keys: dict[str, Any]) -
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=RELATIVE)
 
 
+@settings(max_examples=40)
 @given(questions())
 def test_calls_are_counted_as_often_as_they_happen(keys: dict[str, Any]) -> None:
     step = _script(_question(keys))
@@ -118,6 +123,29 @@ def test_calls_are_counted_as_often_as_they_happen(keys: dict[str, Any]) -> None
     for event, times in step.calls():
         told[id(event)] += times
     assert told == Counter(id(event) for event, _ in _written_out(step.items))
+
+
+@settings(max_examples=40)
+@given(questions())
+def test_a_step_ends_with_what_it_began_with(keys: dict[str, Any]) -> None:
+    net: Counter[str] = Counter()
+    for event, times in _script(_question(keys)).calls():
+        for change in event.changes:
+            net[change.category] += times * change.bytes
+    assert not any(net.values())
+
+
+@settings(max_examples=40)
+@given(questions())
+def test_nothing_is_freed_that_does_not_live(keys: dict[str, Any]) -> None:
+    step = _script(_question(keys))
+    live: Counter[str] = Counter()
+    for change in step.resident:
+        live[change.category] += change.bytes
+    for event, _ in _written_out(step.items):
+        for change in event.changes:
+            live[change.category] += change.bytes
+            assert live[change.category] >= 0, event
 
 
 def _written_out(items: tuple[Item, ...], shift: int = 0) -> Iterator[tuple[Event, int | None]]:
