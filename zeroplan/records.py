@@ -99,7 +99,7 @@ def _refuse(self: object, name: str, *_: object) -> None:
 def _eq(self: Any, other: Any) -> bool:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return bool(self._values(self) == self._values(other))
+    return self._values(self) == self._values(other)  # type: ignore[no-any-return]  # of tuples
 
 
 def _hash(self: Any) -> int:

@@ -67,7 +67,9 @@ class Catalogue:
             for folder in self.folders:
                 path = folder / FOLDERS[record] / f"{profile_id}.toml"
                 if path.is_file():
-                    return _profile(path, path.stat().st_mtime_ns, record, self.folders)
+                    profile = _profile(path, path.stat().st_mtime_ns, self.folders)
+                    if isinstance(profile, record):
+                        return profile
         kind = record.__name__.lower()
         message = f"{kind} {profile_id!r} is not known.{suggestion(profile_id, self._ids(record))}"
         raise SpecError(message)
@@ -153,6 +155,7 @@ def _sources(folders: tuple[Path, ...]) -> dict[str, Source]:
 
 
 @lru_cache(maxsize=256)
-def _profile(path: Path, _modified: int, record: type[P], folders: tuple[Path, ...]) -> P:
-    """Read a profile once for every version of its file."""
+def _profile(path: Path, _modified: int, folders: tuple[Path, ...]) -> Profile:
+    """Read a profile once for every version of its file; its folder says what it is."""
+    record = next(kind for kind, folder in FOLDERS.items() if folder == path.parent.name)
     return read_profile(path, record, _sources(folders))

@@ -140,9 +140,8 @@ def _forward(step: _Step) -> None:
 
 
 def _post_forward(step: _Step, unit: FlatUnit) -> None:
-    """Reshard after forward: SHARD_GRAD_OP does not, and the root is not where it is sharded."""
-    whole = unit.flat.ranks == 1
-    if whole or (step.plan.choice.reshard_after_forward and not unit.is_root):
+    """Reshard after forward: SHARD_GRAD_OP does not, and a sharded root is kept."""
+    if unit.whole or (step.plan.choice.reshard_after_forward and not unit.is_root):
         step.unshard.reshard(unit)
     unit.awaits_backward = not unit.reentrant
 
@@ -152,35 +151,40 @@ def _backward(step: _Step) -> None:
     plan, by_index = step.plan, step.by_index
     for index in plan.walk_backward(step.recorder):
         unit = by_index[index]
+        owner = plan.owner(index)
         loss, rest = plan.backward_parts(index)
+        again, rest, held = _checkpoint_parts(unit, rest)
         if loss.steps:
-            step.recorder.compute("loss backward", plan.owner(index), loss)
-        if unit.reentrant:
-            again, rest, held = _reentrant_parts(rest)
-            _recompute(step, unit, index, again)
+            step.recorder.compute("loss backward", owner, loss)
+        if again.steps:
+            _recompute(step, unit, owner, again)
         if index == unit.units[-1]:
             _pre_backward(step, unit)
-        step.recorder.compute("backward", plan.owner(index), rest)
+        step.recorder.compute("backward", owner, rest)
         if not unit.is_root:
             _post_backward(step, unit)
-        if unit.reentrant:
-            step.recorder.compute("release", plan.owner(index), held)
+        if held.steps:
+            step.recorder.compute("release", owner, held)
     _post_backward(step, step.root)
     step.reduce.finish()
 
 
-def _reentrant_parts(part: Segment) -> tuple[Segment, Segment, Segment]:
-    """Cut the recomputation off a backward, and what its checkpoint holds until all hooks ran."""
+def _checkpoint_parts(unit: FlatUnit, part: Segment) -> tuple[Segment, Segment, Segment]:
+    """Cut a backward where a reentrant checkpoint stands around the unit.
+
+    Its recomputation comes before the hooks; what it holds is released after them.
+    """
+    if not unit.reentrant:
+        return segment(()), part, segment(())
     cut = next(i for i, step in enumerate(part.steps) if step.direction == "backward")
-    again, rest, held = part.steps[:cut], part.steps[cut:-1], part.steps[-1:]
-    return segment(again), segment(rest), segment(held)
+    return segment(part.steps[:cut]), segment(part.steps[cut:-1]), segment(part.steps[-1:])
 
 
-def _recompute(step: _Step, unit: FlatUnit, index: int, again: Segment) -> None:
+def _recompute(step: _Step, unit: FlatUnit, owner: str, again: Segment) -> None:
     """Run a reentrant checkpoint's forward with its hooks, which gather and reshard once more."""
     step.unshard.run(unit)
     step.unshard.wait(unit)
-    step.recorder.compute("recompute", step.plan.owner(index), again)
+    step.recorder.compute("recompute", owner, again)
     _post_forward(step, unit)
 
 
@@ -208,7 +212,7 @@ def _post_backward(step: _Step, unit: FlatUnit) -> None:
     """
     choice = step.plan.choice
     step.reduce.flatten(unit)
-    if step.synchronizes or choice.reshard_after_forward or unit.flat.ranks == 1:
+    if step.synchronizes or choice.reshard_after_forward or unit.whole:
         step.unshard.reshard(unit)
     if choice.backward_prefetch == "post":
         _prefetch(step, unit)

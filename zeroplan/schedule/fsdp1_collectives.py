@@ -29,38 +29,31 @@ class Unshard:
     recorder: Recorder
 
     def run(self, unit: FlatUnit) -> None:
-        """Gather a unit straight into the storage that its parameters view.
+        """Make a unit's parameters ready for use, unless they are.
 
-        The shard is cast before and its cast goes right after. NO_SHARD has the cast only, which
-        computes and lives until the unit is resharded.
+        A shard is cast, and the cast goes once it is gathered, straight into the storage that the
+        parameters view. NO_SHARD has the cast only, in which it computes.
         """
         if unit.unsharded:
             return
         unit.unsharded = True
         held, flat = self.plan.dtypes, unit.flat
         size = flat.shard_elements * held.compute
-        casts = held.compute != held.parameter
-        gathers = flat.ranks > 1
-        changes = [self._parameters(unit, +1)]
-        if casts and gathers:
-            name = f"{unit.name} cast"
-            changes.insert(0, Change("temporaries", name, round_up(size)))
-            changes.append(Change("temporaries", name, -round_up(size)))
+        cast = Change("temporaries", f"{unit.name} cast", round_up(size) if self._casts else 0)
         collective = Collective(
             name="all_gather",
             group=self.plan.groups.shard,
             input_bytes=size,
             output_bytes=size * flat.ranks,
         )
-        if not (casts or gathers):
-            return
+        parameters = self._parameters(unit)
         self.recorder.emit(
-            "all-gather" if gathers else "cast",
+            "cast" if unit.whole else "all-gather",
             unit.name,
             stream="all-gather",
-            changes=tuple(changes),
-            collective=collective if gathers else None,
-            traffic_bytes=flat.shard_elements * (held.parameter + held.compute) if casts else 0,
+            changes=(parameters,) if unit.whole else (cast, parameters, _freed(cast)),
+            collective=None if unit.whole else collective,
+            traffic_bytes=flat.shard_elements * (held.parameter + held.compute) * self._casts,
             waits=("compute",) if unit.is_root else (UNIT_BEGINS,),
         )
 
@@ -72,13 +65,19 @@ class Unshard:
         """Free a unit's parameters."""
         if unit.unsharded:
             unit.unsharded = False
-            self.recorder.emit("reshard", unit.name, changes=(self._parameters(unit, -1),))
+            self.recorder.emit("reshard", unit.name, changes=(_freed(self._parameters(unit)),))
 
-    def _parameters(self, unit: FlatUnit, sign: int) -> Change:
-        held, flat = self.plan.dtypes, unit.flat
-        exists = flat.ranks > 1 or held.compute != held.parameter
-        size = round_up(flat.shard_elements * flat.ranks * held.compute) if exists else 0
-        return Change("unsharded_parameters", unit.name, sign * size)
+    @property
+    def _casts(self) -> bool:
+        return self.plan.dtypes.compute != self.plan.dtypes.parameter
+
+    def _parameters(self, unit: FlatUnit) -> Change:
+        """Return the storage that parameters in use view; NO_SHARD needs one for a cast only."""
+        exists = self._casts or not unit.whole
+        elements = unit.flat.shard_elements * unit.flat.ranks * exists
+        return Change(
+            "unsharded_parameters", unit.name, round_up(elements * self.plan.dtypes.compute)
+        )
 
 
 @dataclass(slots=True)
@@ -115,10 +114,10 @@ class Reduce:
         What autograd computed, what it was added to, its copy in the reduce dtype and its padding
         live until the hook returns (`autograd_computed_grad`, `padded_unsharded_grad`).
         """
-        if unit.flat.ranks > 1:
-            self._reduce_scatter(unit)
-        else:
+        if unit.whole:
             self._reduce_whole(unit)
+        else:
+            self._reduce_scatter(unit)
         unit.has_gradient = True
         unit.accumulates = False
 

@@ -31,6 +31,11 @@ class FlatUnit:
     accumulates: bool = False
     """Whether its unreduced gradient lives on between micro-steps (no_sync)."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it is sharded (NO_SHARD)."""
+        return self.flat.ranks == 1
+
 
 def flat_units(plan: Plan) -> list[FlatUnit]:
     """Form the root and then the wrapped modules in forward order.

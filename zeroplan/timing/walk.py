@@ -92,7 +92,7 @@ class _Walk:
             if clock is not before.get(name)
         ]
         latest = max(self.clocks.values())
-        return max(moved) - min(moved) <= STEADY * latest
+        return bool(max(moved) - min(moved) <= STEADY * latest)
 
     def _pass(self, event: Event) -> None:
         price = self._price(event)

@@ -43,6 +43,7 @@ Category = Literal[
 
 
 Checkpointing = Literal["none", "full", "selective"]
+Direction = Literal["forward", "backward", "cached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Step:
     """One operation run forward or backward: the bytes that come and go, and what it yields."""
 
     operation: Operation
-    direction: Literal["forward", "backward", "cached"]
+    direction: Direction
     """cached: its result was kept by selective checkpointing, so nothing is computed."""
     changes: tuple[Change, ...]
     gradients: tuple[Parameter, ...] = ()
@@ -184,7 +185,7 @@ def _run(
             *_transient(operation.forward_temporaries, operation.name),
             *(_freed(t, kept=t in earlier) for t in gone),
         )
-        direction = "forward" if new or not outputs else "cached"
+        direction: Direction = "forward" if new or not outputs else "cached"
         steps.append(Step(operation, direction, changes))
     leftover = [_freed(t, kept=t in earlier) for t in live if t not in keep]
     return [*steps, _release(leftover)] if leftover else steps

@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 FP32 = 4
+SAVED_BY_RESULT = ("relu", "sigmoid", "tanh")
+"""Non-linearities whose derivative is a function of their result."""
 
 
 def weights(extras: tuple[Weights, ...]) -> tuple[Parameter, ...]:
@@ -140,10 +142,14 @@ def scale(tape: Tape, x: Tensor, name: str) -> Tensor:
 
 
 def activation(tape: Tape, x: Tensor, kind: str) -> Tensor:
-    """Apply a pointwise non-linearity: its input is saved."""
+    """Apply a pointwise non-linearity: its input is saved, or its result where that is enough."""
     if kind == "gelu_new" and tape.batch.eager:
         return _python_gelu(tape, x)
-    return elementwise(tape, kind, (x,), saved=(x,))
+    if kind not in SAVED_BY_RESULT:
+        return elementwise(tape, kind, (x,), saved=(x,))
+    out = tape.like(kind, x)
+    tape.add(Operation(name=kind, kernel="memory", inputs=(x,), outputs=(out,), saved=(out,)))
+    return out
 
 
 def _python_gelu(tape: Tape, x: Tensor) -> Tensor:
