@@ -12,7 +12,9 @@ __all__ = [
     "DTYPE_BYTES",
     "GB",
     "GIB",
+    "GIGA",
     "GIGABIT",
+    "MEGA",
     "MIB",
     "TERA",
     "Guess",
@@ -43,6 +45,8 @@ Size = Any
 MIB: Final = 2**20
 GIB: Final = 2**30
 GB: Final = 10**9
+MEGA: Final = 10**6
+GIGA: Final = 10**9
 TERA: Final = 10**12
 GIGABIT: Final = 10**9 / 8
 """Bytes per second in one Gbit/s."""

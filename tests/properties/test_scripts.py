@@ -62,7 +62,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
 @given(questions())
 def test_the_peaks_are_those_of_every_block_written_out(keys: dict[str, Any]) -> None:
     step = _script(_question(keys))
-    live = Counter({change.category: 0 for change in step.resident})
+    live: Counter[str] = Counter()
     for change in step.resident:
         live[change.category] += change.bytes
     highest: dict[str, tuple[int, Counter[str]]] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from zeroplan.sharding.accounting import Offload, deepspeed_state_bytes
 from zeroplan.sharding.strategies import STRATEGIES
+from zeroplan.spec.run import Strategy
 from zeroplan.units import GIB
 from zeroplan.workload.load import load_model
 
@@ -28,7 +29,7 @@ LLAMA_2_70B, LLAMA_3_8B = "llama-2-70b", "llama-3.1-8b"
     ],
 )
 def test_estimates_as_printed(
-    model: str, gpus: int, strategy: str, offload: Offload, printed_gib: float
+    model: str, gpus: int, strategy: Strategy, offload: Offload, printed_gib: float
 ) -> None:
     found = _estimate(model, strategy, gpus, offload)
     assert found / GIB == pytest.approx(printed_gib, abs=0.005)
@@ -50,7 +51,7 @@ def test_the_two_stages_disagree_on_one_gpu() -> None:
     assert _estimate(LLAMA_3_8B, "zero3", 1, "none") - layer == 18 * parameters
 
 
-def _estimate(model: str, strategy: str, gpus: int, offload: Offload) -> int:
+def _estimate(model: str, strategy: Strategy, gpus: int, offload: Offload) -> int:
     count = load_model(model)
     return deepspeed_state_bytes(
         STRATEGIES[strategy],

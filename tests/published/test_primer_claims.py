@@ -6,6 +6,7 @@ from zeroplan.estimation import estimate
 from zeroplan.estimation.record import Memory
 from zeroplan.sharding.accounting import paper_state_bytes
 from zeroplan.sharding.strategies import STRATEGIES
+from zeroplan.spec.run import Strategy
 from zeroplan.units import GB
 
 pytestmark = pytest.mark.published
@@ -28,7 +29,9 @@ def test_adams_states_are_twice_the_fp32_parameters() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "times"), [("zero1", 4), ("zero2", 8)])
-def test_stages_1_and_2_save_4_and_8_times_of_all_states_at_best(strategy: str, times: int) -> None:
+def test_stages_1_and_2_save_4_and_8_times_of_all_states_at_best(
+    strategy: Strategy, times: int
+) -> None:
     """The primer says the optimizer's states, or gradients too; those alone fall N-fold."""
     whole = paper_state_bytes(STRATEGIES["ddp"], 1, MANY)
     assert whole / paper_state_bytes(STRATEGIES[strategy], 1, MANY) == pytest.approx(times)

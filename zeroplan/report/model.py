@@ -1,16 +1,13 @@
 """What a model is, as a person reads it."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from zeroplan.report.terminal import Page, prose, table_text
 from zeroplan.rows import Column, Table, readable
-from zeroplan.units import DTYPE_BYTES
+from zeroplan.units import DTYPE_BYTES, GIGA
 from zeroplan.workload.count import ModelCount
 
 __all__ = ["model_text"]
-
-GIGA: Final = 10**9
 
 
 def model_text(model: ModelCount, on: Page) -> str:

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from zeroplan.errors import SpecError, perhaps
+from zeroplan.units import GIGA
 
 __all__ = ["MAX_WIDTH", "REQUIRED", "Keys"]
 
 Default = TypeVar("Default")
 
-MAX_WIDTH: Final = 10**9
+MAX_WIDTH: Final = GIGA
 """No width, row count or number of layers of a model comes near. [elements]"""
 
 REQUIRED: Final[Any] = object()

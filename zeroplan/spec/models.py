@@ -12,7 +12,7 @@ from zeroplan.spec.config_json import read_config
 from zeroplan.spec.families import family, rule
 from zeroplan.spec.families.experts import refuse_unread_experts
 from zeroplan.spec.keys import Keys
-from zeroplan.spec.presets import list_presets, load_preset
+from zeroplan.spec.presets import is_preset, list_presets, load_preset
 from zeroplan.spec.sizes import NEWEST, is_size, shape_of_size
 
 __all__ = ["architecture_of", "load_architecture", "model_keys"]
@@ -32,7 +32,7 @@ def load_architecture(source: str | Path, *, relative_to: Path | None = None) ->
     word = str(source).strip()
     if isinstance(source, str) and is_size(word):
         return _sized(word.lower())
-    if isinstance(source, str) and word.lower() in list_presets():
+    if isinstance(source, str) and is_preset(word.lower()):
         return _preset(word.lower())
     path = (relative_to or Path()) / word
     if isinstance(source, Path) or _is_there(path) or path.suffix == ".json":
@@ -50,7 +50,7 @@ def model_keys(source: str) -> Mapping[str, object]:
     if is_size(word) and word not in NEWEST:
         return shape_of_size(word).config
     name = NEWEST.get(word, word)
-    return load_preset(name).config if name in list_presets() else read_config(Path(source.strip()))
+    return load_preset(name).config if is_preset(name) else read_config(Path(source.strip()))
 
 
 def architecture_of(config: Mapping[str, object], place: str, name: str) -> Architecture:

@@ -7,7 +7,7 @@ from typing import Final
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.records import dataclass
 
-__all__ = ["Preset", "list_presets", "load_preset"]
+__all__ = ["Preset", "is_preset", "list_presets", "load_preset"]
 
 FOLDER: Final = Path(__file__).parent.parent / "data" / "presets"
 
@@ -27,6 +27,11 @@ class Preset:
 def list_presets() -> tuple[str, ...]:
     """Return the names of all presets in alphabetical order, without reading them."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
+
+
+def is_preset(name: str) -> bool:
+    """Whether a preset is called that."""
+    return Path(name).name == name and (FOLDER / f"{name}.json").is_file()
 
 
 def load_preset(name: str) -> Preset:

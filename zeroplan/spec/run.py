@@ -9,6 +9,7 @@ spell "auto".
 from typing import Annotated, Literal, NamedTuple
 
 from zeroplan.records import dataclass, field
+from zeroplan.units import GIGA
 
 __all__ = [
     "AllReduce",
@@ -93,7 +94,7 @@ Count = Annotated[int, Range(1, 10**6)]
 Tokens = Annotated[int, Range(1, 10**8)]
 Elements = Annotated[int, Range(0, 10**15)]
 Bytes = Annotated[int, Range(1, 2**40)]
-NormLimit = Annotated[float, Range(0, 1e9)]
+NormLimit = Annotated[float, Range(0, GIGA)]
 Checkpointing = Annotated[
     str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
 ]

@@ -7,11 +7,12 @@ from typing import Final
 
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass, replace
+from zeroplan.units import GIGA, MEGA, TERA
 
 __all__ = ["NEWEST", "SizedShape", "is_size", "parameters_of_size", "shape_of_size"]
 
 SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([mbt])", re.IGNORECASE)
-SCALE: Final = {"m": 10**6, "b": 10**9, "t": 10**12}
+SCALE: Final = {"m": MEGA, "b": GIGA, "t": TERA}
 
 NEWEST: Final = {
     "1b": "llama-3.2-1b",

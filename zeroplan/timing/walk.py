@@ -6,7 +6,7 @@ from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import Work, work
-from zeroplan.records import dataclass, field, replace
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.units import Size, maximum
 from zeroplan.workload.liveness import Step
@@ -42,6 +42,8 @@ class Timing:
 class _Price:
     """What one event takes. [s]"""
 
+    seconds: Size
+    """On its stream without the collective: kernels and copies."""
     work: Work
     sent: Size
 
@@ -101,16 +103,16 @@ class _Walk:
         start = clocks.get(stream, 0.0)
         for name in event.waits:
             start = maximum(start, clocks.get(name, 0.0))
-        clocks[stream] = start + price.work.seconds + price.sent
+        clocks[stream] = start + price.seconds + price.sent
         if event.mark:
             clocks[event.mark] = clocks[stream]
         totals = self.totals
         if event.stream == "compute":
-            totals["compute"] += price.work.seconds
+            totals["compute"] += price.seconds
             totals["matmuls"] += price.work.matmul_seconds
             totals["attention"] += price.work.attention_seconds
             if event.phase == "optimizer":
-                totals["optimizer"] += price.work.seconds
+                totals["optimizer"] += price.seconds
         totals["communication"] += price.sent
 
     def _price(self, event: Event) -> _Price:
@@ -118,9 +120,8 @@ class _Walk:
         if known is None:
             done = self._work(event.steps)
             copied = event.traffic_bytes / self.gpu.bytes_per_second
-            done = replace(done, seconds=done.seconds + copied)
             sent = 0.0 if event.collective is None else self._collective(event.collective)
-            known = self.prices[id(event)] = _Price(done, sent)
+            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent)
         return known
 
     def _work(self, steps: tuple[Step, ...]) -> Work:

@@ -92,16 +92,15 @@ def _by_name(module: Module, total: int, trainable: int, sequence_length: int) -
     kinds = {name: type(part).__name__ for name, part in module.named_modules()}
     table = _token_table(unique, kinds)
     parts: Counter[str] = Counter()
-    matmul = 0
     for name, weight in unique.items():
         parts["embedding" if name == table else _part(name, kinds)] += weight.numel()
-        if len(weight.shape) > 1 and not _is_table(name, kinds):
-            matmul += weight.numel()
     tied = table is not None and owners[table] > 1
-    if table is not None and tied:
-        matmul += unique[table].numel()
-    lists = Counter(name.rpartition(".")[0] for name in kinds if name.rpartition(".")[2].isdigit())
-    blocks = max(lists.values(), default=0)
+    matmul = sum(
+        weight.numel()
+        for name, weight in unique.items()
+        if len(weight.shape) > 1 and (not _is_table(name, kinds) or (name == table and tied))
+    )
+    blocks = _blocks(kinds)
     hidden = 0 if table is None else unique[table].shape[-1]
     name = type(module).__name__
     return ModelCount(
@@ -127,10 +126,7 @@ def _by_name(module: Module, total: int, trainable: int, sequence_length: int) -
         stacks=((name, blocks, hidden),),
         max_positions=None,
         source=f"module {name}",
-        assumptions=(
-            "parts are told apart by the names of the modules, and every parameter counts as active",
-            "FLOPs are those of the weights alone: a module does not say what its attention computes",
-        ),
+        assumptions=UNKNOWN,
         flop=FlopCount(
             sequence_length=sequence_length,
             matmul_flop=2.0 * matmul,
@@ -140,6 +136,18 @@ def _by_name(module: Module, total: int, trainable: int, sequence_length: int) -
         ),
     )
 
+
+def _blocks(kinds: Mapping[str, str]) -> int:
+    """Return the length of the longest module list."""
+    lists = Counter(name.rpartition(".")[0] for name in kinds if name.rpartition(".")[2].isdigit())
+    return max(lists.values(), default=0)
+
+
+UNKNOWN: Final = (
+    "parts are told apart by the names of the modules, and every parameter counts as active",
+    "FLOPs are those of the weights alone: a module does not say what its attention computes",
+)
+"""What a bare module leaves open."""
 
 WORDS: Final = {
     "norm": ("norm", "ln_"),

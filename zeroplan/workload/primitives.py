@@ -238,31 +238,9 @@ def _eager_rms_norm(
     squared = tape.like(f"{name} square", wide)
     rstd = tape.tensor(f"{name} rstd", rows, 1, itemsize=FP32)
     scaled = tape.like(f"{name} scaled", wide)
-    tape.add(
-        Operation(
-            name=squared.name,
-            kernel="memory",
-            inputs=(wide,),
-            outputs=(squared,),
-            saved=(wide,),
-            backward_temporaries=(wide.bytes, wide.bytes),
-        )
-    )
-    tape.add(
-        Operation(
-            name=rstd.name, kernel="memory", inputs=(squared,), outputs=(rstd,), saved=(rstd,)
-        )
-    )
-    tape.add(
-        Operation(
-            name=scaled.name,
-            kernel="memory",
-            inputs=(wide, rstd),
-            outputs=(scaled,),
-            saved=(wide, rstd),
-            backward_temporaries=(wide.bytes,),
-        )
-    )
+    _kernel(tape, (wide,), squared, saved=(wide,), backward=(wide.bytes, wide.bytes))
+    _kernel(tape, (squared,), rstd, saved=(rstd,))
+    _kernel(tape, (wide, rstd), scaled, saved=(wide, rstd), backward=(wide.bytes,))
     narrow = cast(tape, scaled, x.itemsize, f"{name} narrow")
     out = tape.like(name, narrow)
     tape.add(
@@ -278,3 +256,23 @@ def _eager_rms_norm(
         )
     )
     return out
+
+
+def _kernel(
+    tape: Tape,
+    inputs: tuple[Tensor, ...],
+    out: Tensor,
+    *,
+    saved: tuple[Tensor, ...],
+    backward: tuple[Size, ...] = (),
+) -> None:
+    tape.add(
+        Operation(
+            name=out.name,
+            kernel="memory",
+            inputs=inputs,
+            outputs=(out,),
+            saved=saved,
+            backward_temporaries=backward,
+        )
+    )

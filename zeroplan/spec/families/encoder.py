@@ -109,34 +109,30 @@ def _post_norm(keys: Keys, names: _Names, *, layers: int, vocabulary: int, types
             ),
         )
     )
-    tables = {"positions": keys.integer("max_position_embeddings", default=512)}
-    if types:
-        tables["types"] = keys.integer("type_vocab_size", default=types)
+    layers = keys.integer(names.layers, "num_hidden_layers", default=layers, maximum=MAX_LAYERS)
     return Stack(
         name="encoder",
         kind="encoder",
         hidden=hidden,
-        embeddings=(
-            Embedding(
-                name="embedding",
-                rows=keys.integer("vocab_size", default=vocabulary),
-                width=hidden,
-            ),
-            *(
-                Embedding(
-                    name=table,
-                    rows=rows,
-                    width=hidden,
-                    kind="position" if table == "positions" else "type",
-                )
-                for table, rows in tables.items()
-            ),
-        ),
+        embeddings=_tables(keys, hidden, vocabulary=vocabulary, types=types),
         embedding_norm=norm,
-        blocks=(block,)
-        * keys.integer(names.layers, "num_hidden_layers", default=layers, maximum=MAX_LAYERS),
+        blocks=(block,) * layers,
         final_norm=None,
     )
+
+
+def _tables(keys: Keys, width: int, *, vocabulary: int, types: int) -> tuple[Embedding, ...]:
+    """Return the tables of tokens, positions and, where there are any, types."""
+    words = keys.integer("vocab_size", default=vocabulary)
+    positions = keys.integer("max_position_embeddings", default=512)
+    tables = (
+        Embedding(name="embedding", rows=words, width=width),
+        Embedding(name="positions", rows=positions, width=width, kind="position"),
+    )
+    if not types:
+        return tables
+    rows = keys.integer("type_vocab_size", default=types)
+    return (*tables, Embedding(name="types", rows=rows, width=width, kind="type"))
 
 
 def _pooled(stack: Stack) -> Stack:

@@ -192,12 +192,7 @@ def _llama4_tower(keys: Keys, text_hidden: int) -> Stack:
     block = pre_norm(layer_norm(hidden), attention, plain_mlp(hidden, width, "gelu"))
     count, patch = grid(keys, 448, 14)
     channels = keys.integer("num_channels", default=3)
-    inner = keys.integer("projector_input_dim", default=4096)
-    outer = keys.integer("projector_output_dim", default=4096)
-    vision_output = keys.integer("vision_output_dim", default=7680)
     layers = keys.integer("num_hidden_layers", default=34, maximum=MAX_LAYERS)
-    share = keys.number("pixel_shuffle_ratio", default=0.5)
-    rate = (round(share**2 * count), count + 1)
     return Stack(
         name="vision",
         kind="vision",
@@ -217,15 +212,27 @@ def _llama4_tower(keys: Keys, text_hidden: int) -> Stack:
         ),
         blocks=(block,) * layers,
         final_norm=layer_norm(hidden),
-        tail=tuple(
-            Projection(name=part, widths=widths, rate=rate, bias=False, activation=activation)
-            for part, widths, activation in (
-                ("adapter.fc1", (width, inner), "gelu"),
-                ("adapter.fc2", (outer, outer), "gelu"),
-                ("multi_modal_projector", (vision_output, text_hidden), None),
-            )
-        ),
+        tail=_llama4_projectors(keys, width, text_hidden, count),
         positions=count + 1,
+    )
+
+
+def _llama4_projectors(
+    keys: Keys, width: int, text_hidden: int, patches: int
+) -> tuple[Projection, ...]:
+    """Return the adapter, which sees shuffled patches, and the projector to the text's width."""
+    inner = keys.integer("projector_input_dim", default=4096)
+    outer = keys.integer("projector_output_dim", default=4096)
+    vision_output = keys.integer("vision_output_dim", default=7680)
+    share = keys.number("pixel_shuffle_ratio", default=0.5)
+    rate = (round(share**2 * patches), patches + 1)
+    return tuple(
+        Projection(name=part, widths=widths, rate=rate, bias=False, activation=activation)
+        for part, widths, activation in (
+            ("adapter.fc1", (width, inner), "gelu"),
+            ("adapter.fc2", (outer, outer), "gelu"),
+            ("multi_modal_projector", (vision_output, text_hidden), None),
+        )
     )
 
 

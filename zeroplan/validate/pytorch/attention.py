@@ -61,7 +61,7 @@ class Attention(nn.Module):
         if norm is None:
             return x
         whole = norm.weight is not None and norm.weight.shape[-1] == x.shape[-1]
-        return norm(x if whole else x.view(*x.shape[:-1], -1, self.part.head_dim))  # type: ignore[no-any-return]
+        return norm(x if whole else x.view(*x.shape[:-1], -1, self.part.head_dim))
 
     def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         grouped = self.part.kv_heads != self.part.heads

@@ -47,7 +47,7 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
         wrapped = DistributedDataParallel(
             subject.module,
             init_sync=False,
-            bucket_cap_mb=None if default else choice.bucket_bytes / MIB,  # type: ignore[arg-type]  # a float is scaled all the same
+            bucket_cap_mb=None if default else choice.bucket_bytes / MIB,
             gradient_as_bucket_view=choice.gradient_as_bucket_view,
         )
     wrapped.reducer = _SteadyReducer(wrapped.reducer)
@@ -72,7 +72,7 @@ def _gradient_order(subject: Subject, plan: Plan) -> list[int]:
         for index, parameter in enumerate(module.parameters())
     ]
     ids = token_ids(plan)
-    loss_of(module, subject, plan, ids, ids).backward()  # type: ignore[no-untyped-call]
+    loss_of(module, subject, plan, ids, ids).backward()
     module.zero_grad()
     for handle in handles:
         handle.remove()
@@ -89,16 +89,16 @@ def _all_reduce(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torc
 @contextmanager
 def _arranged(order: list[int], cap: int, *, default: bool) -> Iterator[None]:
     """Let DDP form the buckets that it has from its second step on."""
-    original = dist._compute_bucket_assignment_by_size  # noqa: SLF001  # the only place where buckets are formed
-    first = dist._DEFAULT_FIRST_BUCKET_BYTES if default else cap  # noqa: SLF001
+    original = dist._compute_bucket_assignment_by_size  # the only place where buckets are formed
+    first = dist._DEFAULT_FIRST_BUCKET_BYTES if default else cap
 
     def assignment(parameters: list[torch.Tensor], *_: object) -> tuple[list[Any], list[Any]]:
         arriving = [parameters[index] for index in order]
         buckets, limits = original(arriving, [first, cap], [False] * len(order), order)
         return buckets[::-1], limits[::-1]  # DDP turns them round
 
-    dist._compute_bucket_assignment_by_size = assignment  # noqa: SLF001
+    dist._compute_bucket_assignment_by_size = assignment
     try:
         yield
     finally:
-        dist._compute_bucket_assignment_by_size = original  # noqa: SLF001
+        dist._compute_bucket_assignment_by_size = original

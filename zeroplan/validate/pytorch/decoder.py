@@ -39,7 +39,7 @@ class Sublayer(nn.Module):
     def after_norm(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
         """Return what is added, given the normalised states."""
         y = self.inner(x, tables) if self.attends else self.inner(x)
-        return y if self.post_norm is None else self.post_norm(y)  # type: ignore[no-any-return]
+        return y if self.post_norm is None else self.post_norm(y)
 
 
 class Block(nn.Module):
@@ -86,8 +86,7 @@ class Embeddings(nn.Module):
     @property
     def weight(self) -> nn.Parameter:
         """The token table, which a tied head shares."""
-        table = self.tables["token"].weight
-        return table  # type: ignore[return-value]  # a module's attribute is a tensor or a module
+        return self.tables["token"].weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look rows up."""
@@ -95,7 +94,7 @@ class Embeddings(nn.Module):
         if "position" in self.tables:
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
             x = x + self.tables["position"](positions)
-        return x if self.norm is None else self.norm(x)  # type: ignore[no-any-return]
+        return x if self.norm is None else self.norm(x)
 
 
 class Decoder(nn.Module):
@@ -123,7 +122,7 @@ class Decoder(nn.Module):
         x = self.embeddings(ids)
         for block in self.blocks:
             x = block(x, *tables)
-        return self.head(self.norm(x))  # type: ignore[no-any-return]
+        return self.head(self.norm(x))
 
 
 def _parts(model: architecture.Architecture) -> tuple[architecture.Stack, architecture.Head]:

@@ -44,9 +44,9 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
     policy = ModuleWrapPolicy({type(block) for block in subject.blocks})
     wrapped = FullyShardedDataParallel(subject.module, auto_wrap_policy=policy, **options)
     for unit in FullyShardedDataParallel.fsdp_modules(wrapped):
-        if unit._handle is not None:  # noqa: SLF001
+        if unit._handle is not None:
             # whether a user wrote to a parameter is seen at its address, which fakes do not have
-            unit._handle._skip_writeback_check = True  # noqa: SLF001
+            unit._handle._skip_writeback_check = True
     return wrapped
 
 

@@ -47,7 +47,7 @@ class Norm(nn.Module):
         """Normalise the last axis."""
         if not self.eager:
             affine = (each for each in (self.weight, self.bias) if each is not None)
-            return FusedNorm.apply(x, self.statistics, *affine)  # type: ignore[no-untyped-call,no-any-return]
+            return FusedNorm.apply(x, self.statistics, *affine)
         dtype = x.dtype
         x = x.to(torch.float32)
         variance = x.pow(2).mean(-1, keepdim=True)
@@ -107,4 +107,4 @@ class Mlp(nn.Module):
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
     """Drop some elements."""
-    return Dropout.apply(x)  # type: ignore[no-untyped-call,no-any-return]
+    return Dropout.apply(x)

@@ -57,7 +57,7 @@ class Ledger(TorchDispatchMode):
             # the sharding propagation of DTensor runs on fake tensors of another mode
             if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake:
                 self.enter(tensor, on_host=func is HOST)
-        if func is ADDITION and _by_the_engine():
+        if func is ADDITION and _in_place_elsewhere(args[0]):
             self.pending = (weakref.ref(storage_of(args[0])), self.total, str(func))
         else:
             self.note(str(func))
@@ -107,11 +107,11 @@ class Ledger(TorchDispatchMode):
             self._resized(storage)
             return result
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]
+        torch.UntypedStorage.resize_ = resize_
         try:
             yield
         finally:
-            torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
+            torch.UntypedStorage.resize_ = original
 
     def _resized(self, storage: torch.UntypedStorage) -> None:
         entry = self.live.get(id(storage))
@@ -128,17 +128,21 @@ class Ledger(TorchDispatchMode):
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
     """Return the storage on this rank."""
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001  # to_local() would dispatch
+    local = (
+        tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    )  # to_local() would dispatch
     return local.untyped_storage()
 
 
-def _by_the_engine() -> bool:
-    """Whether autograd adds gradients up: in place, if it holds the older one alone.
+def _in_place_elsewhere(older: torch.Tensor) -> bool:
+    """Whether autograd would add to this gradient in place, were nobody watching.
 
-    Under a dispatch mode it does so into a new tensor instead (`can_accumulate_inplace` in
-    torch/csrc/autograd/input_buffer.cpp, 2.13), which must not be counted.
+    It does if nothing but the engine holds it, so not to a view; under a dispatch mode it always
+    adds into a new tensor, which must not be counted (`can_accumulate_inplace` in
+    torch/csrc/autograd/input_buffer.cpp, 2.13).
     """
-    return torch._C._current_graph_task_id() >= 0 and not torch.is_grad_enabled()  # noqa: SLF001  # the only way to know
+    in_backward = torch._C._current_graph_task_id() >= 0 and not torch.is_grad_enabled()
+    return in_backward and not older._is_view()
 
 
 def _rounded(storage: torch.UntypedStorage) -> int:

@@ -48,7 +48,8 @@ def published(config: Mapping[str, object], plan: Plan) -> Subject:
             dtype=DTYPES[plan.training.parameter_dtype],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise MissingPartError(f"transformers cannot build this model: {error}") from None
+        reason, *_ = str(error).partition(". ")
+        raise MissingPartError(f"transformers cannot build this model: {reason}.") from None
     for part in module.modules():
         _stand_in(part)
     return _subject(module, plan)
@@ -95,6 +96,6 @@ def _unpacked() -> Iterator[None]:
 def _stand_in(part: nn.Module) -> None:
     """Let LayerNorm and dropout allocate what they do on CUDA."""
     if isinstance(part, nn.LayerNorm):
-        part.forward = lambda x: FusedNorm.apply(x, 2, *part.parameters())  # type: ignore[method-assign,no-untyped-call]
+        part.forward = lambda x: FusedNorm.apply(x, 2, *part.parameters())
     elif isinstance(part, nn.Dropout) and part.p:
-        part.forward = Dropout.apply  # type: ignore[method-assign]
+        part.forward = Dropout.apply

@@ -40,6 +40,6 @@ def fullest_rank(module: torch.nn.Module, plan: Plan) -> int:
         return 0
     shares = [
         sum(parameter.numel() for group in groups for parameter in group["params"])
-        for groups in optimizer._partition_parameters()  # noqa: SLF001  # no public name tells it
+        for groups in optimizer._partition_parameters()  # no public name tells it
     ]
     return shares.index(max(shares))

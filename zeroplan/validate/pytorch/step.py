@@ -88,7 +88,7 @@ def _step(setup: Setup, watch: _Watch) -> None:
             loss = loss_of(module, setup.subject, plan, ids, labels)
             watch.after_forwards.append(watch.ledger.total)
             watch.begin("backward")
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             del loss
     watch.after_backward = watch.ledger.total
     watch.begin("optimizer")

@@ -1,0 +1,79 @@
+"""No operation is faster than its FLOPs or its bytes allow, or than anyone has measured."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeroplan.compute.gemm import gemm_seconds
+from zeroplan.compute.gpu import GpuPrice, gpu_price
+from zeroplan.compute.price import work
+from zeroplan.errors import SpecError
+from zeroplan.hardware import load_catalogue
+from zeroplan.spec.models import load_architecture
+from zeroplan.units import TERA
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.liveness import Checkpointing, backward, forward, recompute
+from zeroplan.workload.model import Unit, workload
+from zeroplan.workload.tape import Matmul
+
+EXTENT = st.integers(min_value=1, max_value=2**16)
+GPUS = st.sampled_from(["a100-sxm4-80gb", "h100-sxm5-80gb", "rtx-4090", "v100-sxm2-32gb"])
+HALF = 2
+"""Bytes of an element. [B]"""
+
+
+@given(EXTENT, EXTENT, EXTENT, GPUS)
+def test_a_product_is_bound_by_its_flops_and_its_bytes(m: int, n: int, k: int, gpu: str) -> None:
+    price = _price(gpu)
+    product = Matmul(m=m, n=n, k=k)
+    seconds = gemm_seconds(product, HALF, price)
+    assert seconds >= product.flop / price.peak_flop_per_second
+    assert seconds >= HALF * (m * n + m * k + n * k) / price.bytes_per_second
+
+
+@given(EXTENT, EXTENT, EXTENT, st.sampled_from(["m", "n", "k"]))
+def test_a_larger_product_takes_no_less_time(m: int, n: int, k: int, grown: str) -> None:
+    price = _price("h100-sxm5-80gb")
+    small = {"m": m, "n": n, "k": k}
+    large = small | {grown: 2 * small[grown]}
+    seconds = [gemm_seconds(Matmul(**shape), HALF, price) for shape in (small, large)]
+    assert seconds[0] <= seconds[1]
+
+
+@pytest.mark.published
+@pytest.mark.parametrize(("gpu", "tflops"), [("a100-sxm4-80gb", 271.2), ("h100-sxm5-80gb", 794.5)])
+def test_no_product_beats_the_best_that_was_found(gpu: str, tflops: float) -> None:
+    """Maximum achievable matmul TFLOPS, Bekman, Machine Learning Engineering, accelerators."""
+    product = Matmul(m=2**16, n=2**16, k=2**16)
+    assert product.flop / gemm_seconds(product, HALF, _price(gpu)) < tflops * TERA
+
+
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
+def test_running_a_block_again_takes_no_longer_than_running_it(
+    checkpointing: Checkpointing,
+) -> None:
+    """It stops early, and what was kept is not computed."""
+    block, price = _block(4096), _price("h100-sxm5-80gb")
+    again = work(recompute(block, checkpointing), price)
+    assert 0 < again.seconds < work(forward(block, checkpointing), price).seconds
+
+
+def test_backward_takes_about_twice_as_long_as_forward() -> None:
+    """Two products for each; attention five for two, for it computes its scores again."""
+    block, price = _block(8192), _price("h100-sxm5-80gb")
+    ratio = work(backward(block), price).seconds / work(forward(block), price).seconds
+    assert 1.8 < ratio < 2.8
+
+
+def test_a_gpu_without_a_dtype_is_named() -> None:
+    with pytest.raises(SpecError, match=r"'fp64' is not computed by h100-sxm5-80gb; use one of"):
+        gpu_price(load_catalogue(None).gpu("h100-sxm5-80gb"), "fp64")
+
+
+def _block(sequence_length: int) -> Unit:
+    whole = workload(load_architecture("llama-3.1-8b"), Batch(sequence_length=sequence_length))
+    return whole.units[1]
+
+
+def _price(gpu: str) -> GpuPrice:
+    return gpu_price(load_catalogue(None).gpu(gpu), "fp16")
