@@ -96,10 +96,10 @@ def _refuse(self: object, name: str, *_: object) -> None:
     raise dataclasses.FrozenInstanceError(message)
 
 
-def _eq(self: Any, other: Any) -> bool:
+def _eq(self: Any, other: Any) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return self._values(self) == self._values(other)  # type: ignore[no-any-return]  # of tuples
+    return self._values(self) == self._values(other)
 
 
 def _hash(self: Any) -> int:

@@ -11,8 +11,10 @@ from zeroplan.errors import SpecError
 from zeroplan.hardware import load_catalogue
 from zeroplan.spec.models import load_architecture
 from zeroplan.units import TERA
+from zeroplan.workload.autograd import backward
 from zeroplan.workload.batch import Batch
-from zeroplan.workload.liveness import Checkpointing, backward, forward, recompute
+from zeroplan.workload.changes import Checkpointing
+from zeroplan.workload.liveness import forward, recompute
 from zeroplan.workload.model import Unit, workload
 from zeroplan.workload.tape import Matmul
 

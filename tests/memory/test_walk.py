@@ -2,7 +2,7 @@
 
 from zeroplan.memory.walk import peaks
 from zeroplan.schedule.events import Event, Item, Phase, Repeat, Script
-from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.changes import Category, Change
 
 
 def test_the_peak_is_the_highest_moment_of_each_phase() -> None:

@@ -1,8 +1,9 @@
 """Run real DeepSpeed steps on CPU ranks and print what a rank sends and the fullest holds, as JSON.
 
-The environment brings the cases (as in deepspeed_measured.json) and the rank. A storage counts from the operation that first returns it until Python drops
-it, rounded up to 512 bytes as on CUDA. Two things that CPU does otherwise are left out: what gloo
-copies inside a collective, and what the fused RMSNorm kernel of CUDA does in registers.
+The environment brings the cases (as in deepspeed_measured.json) and the rank. A storage counts
+from the operation that first returns it until Python drops it, rounded up to 512 bytes as on CUDA.
+Two things that CPU does otherwise are left out: what gloo copies inside a collective, and what the
+fused RMSNorm kernel of CUDA does in registers.
 """
 
 import gc
@@ -12,7 +13,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -309,8 +310,8 @@ def fullest(measured: dict[str, Any]) -> dict[str, Any]:
     return {**measured, "peaks": peaks}
 
 
-def step(engine: Any, batches: Iterable[torch.Tensor]) -> None:
-    for tokens, labels in batches:
+def step(engine: Any, batches: list[torch.Tensor]) -> None:
+    for number, (tokens, labels) in enumerate(batches, start=1):
         LEDGER.enter("forward")
         logits = engine(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
@@ -318,7 +319,8 @@ def step(engine: Any, batches: Iterable[torch.Tensor]) -> None:
         LEDGER.enter("backward")
         engine.backward(loss)
         del loss
-        LEDGER.enter("optimizer")
+        if number == len(batches):
+            LEDGER.enter("optimizer")
         engine.step()
 
 

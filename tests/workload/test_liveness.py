@@ -9,16 +9,10 @@ from hypothesis import strategies as st
 
 from zeroplan.spec.models import architecture_of, load_architecture
 from zeroplan.units import round_up
+from zeroplan.workload.autograd import backward
 from zeroplan.workload.batch import Batch
-from zeroplan.workload.liveness import (
-    Change,
-    Checkpointing,
-    Step,
-    backward,
-    forward,
-    recompute,
-    saved_bytes,
-)
+from zeroplan.workload.changes import Change, Checkpointing, Step
+from zeroplan.workload.liveness import forward, recompute, saved_bytes
 from zeroplan.workload.model import Unit, Workload, workload
 
 MODES: tuple[Checkpointing, ...] = ("none", "selective", "full")

@@ -6,9 +6,10 @@ import pytest
 
 from zeroplan.spec.architecture import Attention, Component, Norm, Projection
 from zeroplan.spec.mixers import GatedDeltaNet, Mamba, Mamba2
+from zeroplan.workload.autograd import backward
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
-from zeroplan.workload.liveness import backward, forward
+from zeroplan.workload.liveness import forward
 from zeroplan.workload.model import Unit
 from zeroplan.workload.projection import projection
 from zeroplan.workload.tape import Operation, Tape, Tensor

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeroplan.spec.moe import MixtureOfExperts, Storage
-from zeroplan.workload.moe import mixture_of_experts
 from zeroplan.workload.batch import Batch
+from zeroplan.workload.moe import mixture_of_experts
 from zeroplan.workload.tape import Tape
 
 TOKENS: Final = 128

@@ -8,7 +8,7 @@ from zeroplan.compute.gemm import gemm_seconds
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.records import dataclass
 from zeroplan.units import Guess, Size, maximum
-from zeroplan.workload.liveness import Step
+from zeroplan.workload.changes import Step
 from zeroplan.workload.tape import Matmul, Operation
 
 __all__ = ["DISPATCH", "Work", "work"]

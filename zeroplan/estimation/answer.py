@@ -119,7 +119,7 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
     found = trace(step)
     by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
-    communicators = plan.row.communicators if plan.groups.world.ranks > 1 else 0
+    communicators = plan.groups.communicators
     device = device_memory(found, question.gpu, communicators)
     owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
     breakdown = {str(c): size for c, size in highest.breakdown.items()}

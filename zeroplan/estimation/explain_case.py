@@ -30,7 +30,7 @@ class Case:
     @property
     def communicators(self) -> int:
         """NCCL communicators of a rank; one GPU alone has none. [count]"""
-        return self.plan.row.communicators if self.plan.groups.world.ranks > 1 else 0
+        return self.plan.groups.communicators
 
     @property
     def price(self) -> GpuPrice:

@@ -10,7 +10,7 @@ from zeroplan.estimation.explain_record import Buffer, Moment
 from zeroplan.memory.walk import CATEGORIES, Peak
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Phase, Script
-from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.changes import Category, Change
 
 __all__ = ["buffers_at_peak", "highest", "highest_bytes", "moment", "next_moments"]
 

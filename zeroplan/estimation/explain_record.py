@@ -9,7 +9,7 @@ from zeroplan.records import dataclass
 from zeroplan.rows import html, plain
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import to_dict
-from zeroplan.workload.liveness import Category
+from zeroplan.workload.changes import Category
 
 __all__ = [
     "Accounting",

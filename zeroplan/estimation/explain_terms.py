@@ -14,7 +14,7 @@ from zeroplan.sharding.accounting import deepspeed_state_bytes
 from zeroplan.units import GIB, round_up
 
 if TYPE_CHECKING:
-    from zeroplan.workload.liveness import Checkpointing
+    from zeroplan.workload.changes import Checkpointing
     from zeroplan.workload.model import Unit
 
 __all__ = ["deepspeed_accounting", "memory_terms"]

@@ -11,7 +11,7 @@ from zeroplan.records import dataclass
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
 from zeroplan.units import GB, MIB, TERA
-from zeroplan.workload.liveness import Step
+from zeroplan.workload.changes import Step
 
 __all__ = ["time_terms"]
 

@@ -157,5 +157,5 @@ def _sources(folders: tuple[Path, ...]) -> dict[str, Source]:
 @lru_cache(maxsize=256)
 def _profile(path: Path, _modified: int, folders: tuple[Path, ...]) -> Profile:
     """Read a profile once for every version of its file; its folder says what it is."""
-    record = next(kind for kind, folder in FOLDERS.items() if folder == path.parent.name)
-    return read_profile(path, record, _sources(folders))
+    records = {folder: record for record, folder in FOLDERS.items()}
+    return read_profile(path, records[path.parent.name], _sources(folders))

@@ -6,7 +6,7 @@ from typing import get_args
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Phase, Pool, Repeat, Script
 from zeroplan.units import Size, maximum
-from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.changes import Category, Change
 
 __all__ = ["Peak", "Trace", "peaks", "trace"]
 

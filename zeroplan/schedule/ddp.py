@@ -12,7 +12,7 @@ from zeroplan.schedule.optimizer import Sizes, state_changes, torch_optimizer_st
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
 from zeroplan.units import MIB, Size, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 from zeroplan.workload.tape import Parameter
 
 __all__ = ["Bucket", "data_parallel_script", "ddp_script"]
@@ -127,6 +127,9 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
     for index in plan.walk_forward(recorder):
         for part in plan.forward_parts(index):
             recorder.compute("forward", plan.owner(index), part)
+    copies = tuple(plan.cached_copies())
+    if copies:
+        recorder.emit("leave autocast", "weight copies", changes=copies)
 
 
 def _backward(step: _Step, *, reduces: bool) -> None:

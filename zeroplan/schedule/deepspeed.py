@@ -26,7 +26,7 @@ from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
 from zeroplan.units import Size, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["deepspeed_script"]
 

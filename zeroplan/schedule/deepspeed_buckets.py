@@ -24,7 +24,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import unique
 from zeroplan.units import round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["bucket_script"]
 

@@ -13,7 +13,7 @@ from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group
 from zeroplan.sharding.layout import flat_shard_elements, unique
 from zeroplan.units import DTYPE_BYTES, Size, ceil_div, round_up
-from zeroplan.workload.liveness import Category, Change
+from zeroplan.workload.changes import Category, Change
 from zeroplan.workload.tape import Parameter
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Literal
 from zeroplan.records import dataclass, field
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size
-from zeroplan.workload.liveness import Category, Change, Step
+from zeroplan.workload.changes import Category, Change, Step
 
 __all__ = [
     "Collective",

@@ -12,7 +12,7 @@ from zeroplan.schedule.fsdp1_units import FlatUnit
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["Reduce", "Unshard"]
 

@@ -10,7 +10,7 @@ from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import contiguous
 from zeroplan.units import Size, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["Gather", "Reduce"]
 

@@ -6,7 +6,7 @@ from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Group
 from zeroplan.units import ALLOCATION_BYTES, Size, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = [
     "Sizes",

@@ -12,7 +12,9 @@ from zeroplan.sharding.layout import unique
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
 from zeroplan.units import round_up
-from zeroplan.workload.liveness import Change, Checkpointing, Step, backward, forward, recompute
+from zeroplan.workload.autograd import backward
+from zeroplan.workload.changes import Change, Checkpointing, Step
+from zeroplan.workload.liveness import cached_copies, forward, recompute
 from zeroplan.workload.model import Unit, Workload
 from zeroplan.workload.tape import Parameter
 
@@ -136,6 +138,15 @@ class Plan:
                 cut = next((i for i, s in enumerate(steps) if _is_projection(s)), cut)
             self.backwards[key] = segment(steps[:cut]), segment(steps[cut:])
         return self.backwards[key]
+
+    def cached_copies(self) -> Iterator[Change]:
+        """Release the weight copies that autocast's cache alone holds: of checkpointed units."""
+        for stretch in self.stretches:
+            for index in stretch.units:
+                if self.checkpointing(index) != "none":
+                    copies = cached_copies(self.units[index])
+                    size = sum(round_up(copy.bytes) for copy in copies) * stretch.times
+                    yield Change("unsharded_parameters", "weight copies", -size)
 
     def gradient_chunks(self, index: int) -> list[Chunk]:
         """Cut a unit's backward after each operation that completes gradients.

@@ -25,7 +25,7 @@ from zeroplan.schedule.zero3_gradients import Gradients
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.units import round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["zero3_script"]
 

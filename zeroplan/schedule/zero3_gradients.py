@@ -15,7 +15,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import CollectiveName, Recorder, Stream
 from zeroplan.schedule.plan import Plan
 from zeroplan.units import ceil_div, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["Gradients"]
 

@@ -13,7 +13,9 @@ from zeroplan.schedule.events import Segment, segment
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_coordinator import Hook
 from zeroplan.sharding.layout import unique
-from zeroplan.workload.liveness import Step, backward, forward, recompute
+from zeroplan.workload.autograd import backward
+from zeroplan.workload.changes import Step
+from zeroplan.workload.liveness import forward, recompute
 from zeroplan.workload.model import Unit
 from zeroplan.workload.tape import Operation, Parameter
 

@@ -12,7 +12,7 @@ from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_coordinator import Action
 from zeroplan.units import ceil_div, round_up
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["Parameters"]
 

@@ -29,6 +29,11 @@ class Groups:
     replicate: Group
     world: Group
 
+    @property
+    def communicators(self) -> int:
+        """NCCL communicators of a rank: one per mesh dimension with more than one rank. [count]"""
+        return sum(bool(group.ranks > 1) for group in (self.shard, self.replicate))
+
 
 def groups(*, gpus: int, gpus_per_node: int, shard_size: int) -> Groups:
     """Lay the groups out: shard groups of neighbouring ranks, replicate groups across them.

@@ -34,8 +34,6 @@ class Sharding:
     replicates: bool = False
     """Shards inside groups and copies across them (HSDP)."""
     distributed: bool = True
-    communicators: int = 1
-    """NCCL communicators that a rank joins: HSDP one per mesh dimension. [count]"""
 
 
 STRATEGIES = {
@@ -95,7 +93,6 @@ STRATEGIES = {
             divides_optimizer=True,
             padding="dim0",
             replicates=True,
-            communicators=2,
         ),
         Sharding(
             strategy="torch-zero1",

@@ -9,7 +9,7 @@ from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.units import Size, maximum
-from zeroplan.workload.liveness import Step
+from zeroplan.workload.changes import Step
 
 __all__ = ["Timing", "walk"]
 

@@ -9,7 +9,7 @@ from zeroplan.memory.walk import peaks
 from zeroplan.schedule.events import Event, Item, Script
 from zeroplan.units import Size
 from zeroplan.validate.record import PHASES, Calls, Held, Observation, Phase
-from zeroplan.workload.liveness import Change
+from zeroplan.workload.changes import Change
 
 __all__ = ["predicted"]
 

@@ -3,7 +3,7 @@
 from zeroplan.spec.architecture import Attention
 from zeroplan.units import Size, minimum
 from zeroplan.workload.batch import Batch
-from zeroplan.workload.primitives import elementwise, scale
+from zeroplan.workload.primitives import dropout, elementwise, scale
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["FLASH_BACKWARD_RATIO", "attention_kernel", "least_keys", "visible_share"]
@@ -77,6 +77,8 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             name="softmax", kernel="memory", inputs=(masked,), outputs=(weights,), saved=(weights,)
         )
     )
+    if part.dropout:
+        weights = dropout(tape, weights, "probability dropout")
     by_head = tape.tensor("attention by head", q.rows, part.heads * part.head_dim)
     tape.add(
         Operation(

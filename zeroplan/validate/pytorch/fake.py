@@ -8,7 +8,6 @@ from zeroplan.errors import MissingPartError
 from zeroplan.estimation.resolve import Question
 from zeroplan.schedule.plan import Plan
 from zeroplan.spec.models import model_keys
-from zeroplan.validate.pytorch.checkpointing import checkpoint_blocks
 from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tensors, on_meta
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
@@ -33,7 +32,6 @@ def fake_step(question: Question, plan: Plan, model_class: ModelClass) -> Observ
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own, of names that it will rename
         subject = _subject(question, plan, model_class)
-        checkpoint_blocks(subject.blocks, plan.training)
         with fake_group(ranks, 0):
             rank = fullest_rank(subject.module, plan)
         with fake_group(ranks, rank):

@@ -9,6 +9,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch import ddp, fsdp1, fsdp2
+from zeroplan.validate.pytorch.checkpointing import checkpoint_blocks
 from zeroplan.validate.pytorch.environment import materialise
 from zeroplan.validate.pytorch.subject import Subject
 
@@ -25,8 +26,18 @@ class MicroStep(Protocol):
 
 
 def wrap(subject: Subject, plan: Plan) -> nn.Module:
-    """Give a model memory and wrap it."""
-    return _WRAPPERS[plan.row.framework](subject, plan)
+    """Checkpoint a model, give it memory and wrap it.
+
+    A checkpoint stands inside of what wraps a block, but around FSDP1's, whose units then gather
+    twice in backward if it is reentrant.
+    """
+    outside = plan.row.framework == "fsdp1"
+    if not outside:
+        checkpoint_blocks(subject.blocks, plan.training)
+    module = _WRAPPERS[plan.row.framework](subject, plan)
+    if outside:
+        checkpoint_blocks(subject.blocks, plan.training)
+    return module
 
 
 def micro_step(module: nn.Module, plan: Plan, *, last: bool) -> AbstractContextManager[object]:
