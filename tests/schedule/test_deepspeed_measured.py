@@ -1,9 +1,9 @@
 """DeepSpeed's schedules against what the real one sends and holds.
 
-deepspeed_measured.json: DeepSpeed 0.19.8 and torch 2.13.0 on two CPU ranks with gloo, rank 0, by
-deepspeed_on_cpu.py beside it. Every storage is rounded up to 512 bytes as on CUDA; left out is what
-gloo copies inside a collective, and what CUDA's fused RMSNorm does not allocate. Peaks are the
-highest of the fourth step's forwards, backwards and updates.
+deepspeed_measured.json: DeepSpeed 0.19.8 and torch 2.13.0 on two or three CPU ranks with gloo, the
+rank that keeps most gradients, by deepspeed_on_cpu.py beside it. Every storage is rounded up to
+512 bytes as on CUDA; left out is what gloo copies inside a collective, and what CUDA's fused
+RMSNorm does not allocate. Peaks are the highest of the fourth step's forwards, backwards, updates.
 """
 
 import json
@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_the_figures_are_from_all_stages() -> None:
 @pytest.mark.torch
 def test_deepspeed_itself_still_sends_and_holds_what_was_measured() -> None:
     """Needs deepspeed 0.19.8 beside torch; two processes, about a minute."""
-    pytest.importorskip("deepspeed")
+    if find_spec("deepspeed") is None:
+        pytest.skip("deepspeed is not installed")
     cases = [case for case in CASES if case["name"] in AGAIN]
     for case, measured in zip(cases, run_on_two_ranks(cases), strict=True):
         assert measured["calls"] == case["calls"]

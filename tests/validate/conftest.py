@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
+SHAPE = {
     "hidden_size": 256,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
@@ -18,44 +16,54 @@ LLAMA = {
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
 }
-GPT2 = {
-    "model_type": "gpt2",
-    "architectures": ["GPT2LMHeadModel"],
-    "n_embd": 256,
-    "n_layer": 3,
-    "n_head": 4,
-    "vocab_size": 1001,
-    "n_positions": 512,
-    "resid_pdrop": 0.1,
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.1,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+FILES: dict[str, dict[str, object]] = {
+    "llama": {**SHAPE, "architectures": ["LlamaForCausalLM"]},
+    "mistral": {**SHAPE, "architectures": ["MistralForCausalLM"], "sliding_window": None},
+    "qwen2": {**SHAPE, "architectures": ["Qwen2ForCausalLM"]},
+    "qwen3": {**SHAPE, "architectures": ["Qwen3ForCausalLM"], "head_dim": 64},
+    "mixtral": {
+        **SHAPE,
+        "architectures": ["MixtralForCausalLM"],
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "bloom": {
+        "architectures": ["BloomForCausalLM"],
+        "hidden_size": 64,
+        "n_layer": 1,
+        "n_head": 2,
+        "vocab_size": 100,
+    },
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"],
+        "n_embd": 256,
+        "n_layer": 3,
+        "n_head": 4,
+        "vocab_size": 1001,
+        "n_positions": 512,
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.1,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    },
 }
-
-ModelFile = Callable[..., str]
-"""Takes a description and keys that differ from it; returns the path of the file."""
 
 
 @pytest.fixture
-def model_file(tmp_path: Path) -> ModelFile:
-    """A function that writes a model file and returns its path."""
+def model_file(tmp_path: Path) -> Callable[[str], str]:
+    """A function that writes the file of a `model_type` and returns its path."""
 
-    def write(keys: dict[str, object], **other: object) -> str:
+    def write(model_type: str) -> str:
         path = tmp_path / "config.json"
-        path.write_text(json.dumps({**keys, **other}))
+        path.write_text(json.dumps({"model_type": model_type, **FILES[model_type]}))
         return str(path)
 
     return write
 
 
 @pytest.fixture
-def llama(model_file: ModelFile) -> str:
+def llama(model_file: Callable[[str], str]) -> str:
     """The path of a small Llama's file."""
-    return model_file(LLAMA)
-
-
-@pytest.fixture
-def gpt2(model_file: ModelFile) -> str:
-    """The path of a small GPT-2's file."""
-    return model_file(GPT2)
+    return model_file("llama")

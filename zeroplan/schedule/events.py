@@ -152,7 +152,9 @@ class Recorder:
         waits: tuple[str, ...] = (),
         mark: str = "",
     ) -> None:
-        """Append an event."""
+        """Append an event, unless nothing happens in it."""
+        if not (changes or steps or collective or waits or mark or _any(traffic_bytes)):
+            return
         self.items.append(
             Event(
                 name=name,
@@ -172,6 +174,10 @@ class Recorder:
     def compute(self, name: str, owner: str, part: Segment) -> None:
         """Append a run of operations."""
         self.emit(name, owner, changes=part.changes, steps=part.steps)
+
+
+def _any(size: Size) -> bool:
+    return bool(size) if isinstance(size, int | float) else bool(size.any())
 
 
 def segment(steps: Iterable[Step]) -> Segment:

@@ -7,7 +7,7 @@ deepspeed/runtime/zero/partitioned_param_coordinator.py (0.19.8).
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
@@ -40,7 +40,7 @@ class Action(NamedTuple):
     parameters: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Structure:
     """Everything that the coordinator's decisions depend on."""
 
@@ -54,7 +54,7 @@ class Structure:
     max_reuse_distance: int
     persistence_threshold: int
 
-    @property
+    @cached_property
     def persistent(self) -> frozenset[int]:
         """Parameters that are gathered after each optimizer step and never released."""
         limit = self.persistence_threshold

@@ -1,5 +1,6 @@
 """The answer to "is the prediction true?": one real step beside it."""
 
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -81,18 +82,24 @@ def validate(
 def _measured(
     question: Question, plan: Plan, model_class: ModelClass | None
 ) -> tuple[Observation, ModelClass]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, of names that it will change
+        if model_class is not None:
+            return _run(question, plan, model_class), model_class
+        try:
+            return _run(question, plan, "own"), "own"
+        except MissingPartError as lacking:
+            try:
+                refuse(question.run, plan.row, "transformers")
+                return _run(question, plan, "transformers"), "transformers"
+            except MissingPartError as also:
+                raise MissingPartError(f"{lacking}; {also}") from None
+
+
+def _run(question: Question, plan: Plan, model_class: ModelClass) -> Observation:
     from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
 
-    if model_class is not None:
-        return fake_step(question, plan, model_class), model_class
-    try:
-        return fake_step(question, plan, "own"), "own"
-    except MissingPartError as lacking:
-        try:
-            refuse(question.run, plan.row, "transformers")
-            return fake_step(question, plan, "transformers"), "transformers"
-        except MissingPartError as also:
-            raise MissingPartError(f"{lacking}; {also}") from None
+    return fake_step(question, plan, model_class)
 
 
 def _versions(model_class: ModelClass) -> tuple[tuple[str, str], ...]:

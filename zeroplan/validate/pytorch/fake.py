@@ -1,7 +1,5 @@
 """A step of the real framework on fake tensors, at the run's own world size."""
 
-import warnings
-
 import torch
 
 from zeroplan.errors import MissingPartError
@@ -28,14 +26,12 @@ def fake_step(question: Question, plan: Plan, model_class: ModelClass) -> Observ
     MissingPartError
         The module has no such layer, or PyTorch refuses the combination.
     """
+    subject = _subject(question, plan, model_class)
     ranks = int(plan.groups.world.ranks)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own, of names that it will rename
-        subject = _subject(question, plan, model_class)
-        with fake_group(ranks, 0):
-            rank = fullest_rank(subject.module, plan)
-        with fake_group(ranks, rank):
-            return _observed(subject, plan)
+    with fake_group(ranks, 0):
+        rank = fullest_rank(subject.module, plan)
+    with fake_group(ranks, rank):
+        return _observed(subject, plan)
 
 
 def _observed(subject: Subject, plan: Plan) -> Observation:

@@ -1,0 +1,109 @@
+"""`zeroplan validate`: its answer, its exit codes and what it refuses."""
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from zeroplan import cli
+from zeroplan.errors import MissingPartError
+from zeroplan.validate import refusals, validate
+
+SMALL = ("--sequence-length", "64", "--gpus", "2", "--strategy", "fsdp2")
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def zeroplan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the command and return exit code, answer and complaint."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["zeroplan", "validate", *arguments])
+        with pytest.raises(SystemExit) as done:
+            cli.main()
+        told = capsys.readouterr()
+        return int(done.value.code or 0), told.out, told.err
+
+    return run
+
+
+@pytest.mark.torch
+def test_a_prediction_that_holds_exits_with_0(zeroplan: Command, llama: str) -> None:
+    code, out, err = zeroplan("--model", llama, *SMALL)
+    assert (code, err) == (0, "")
+    assert "peak in backward" in out
+    assert "reduce_scatter in backward, calls" in out
+    assert "inside the tolerance of 1.00 %" in out
+
+
+@pytest.mark.torch
+def test_a_prediction_outside_the_tolerance_exits_with_5(zeroplan: Command, llama: str) -> None:
+    code, out, err = zeroplan("--model", llama, *SMALL, "--norm", "eager", "--tolerance", "0")
+    assert (code, err) == (5, "")
+    assert "outside the tolerance of 0 %" in out
+
+
+@pytest.mark.torch
+def test_the_answer_is_one_document(zeroplan: Command, llama: str) -> None:
+    code, out, err = zeroplan("--model", llama, *SMALL, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["inputs"]["cluster"]["gpus"] == 2
+    assert document["backend"] == "fake"
+    assert document["model_class"] == "own"
+    assert set(document["prediction"]) == set(document["truth"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "remedy"),
+    [
+        (["--strategy", "zero3"], 6, "validate one of none, ddp"),
+        (["--optimizer", "muon"], 3, "use one of"),
+        (["--optimizer", "lion"], 6, "training.optimizer"),
+        (["--loss", "chunked"], 6, "model.loss"),
+        (["--compile"], 6, "model.compile"),
+        (["--backend", "cuda"], 2, "use one of fake"),
+        (["--model-class", "mine"], 2, "use one of own, transformers"),
+        (["--tolerance", "-1"], 2, "--tolerance"),
+        (["--gpus", "12"], 3, "gpus_per_node"),
+    ],
+)
+def test_what_cannot_be_run_is_told_with_its_remedy(
+    zeroplan: Command, llama: str, arguments: list[str], code: int, remedy: str
+) -> None:
+    got, out, err = zeroplan("--model", llama, *arguments)
+    assert (got, out) == (code, "")
+    assert remedy in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("absent", ["torch", "transformers"])
+def test_an_absent_package_exits_with_6_and_says_how_to_get_it(
+    absent: str, zeroplan: Command, llama: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "find_spec", lambda name: None if name == absent else object())
+    code, out, err = zeroplan("--model", llama, "--model-class", "transformers")
+    assert (code, out) == (6, "")
+    assert f"needs {absent}" in err
+    assert "pip install 'zeroplan[validate]'" in err
+
+
+@pytest.mark.torch
+def test_a_layer_that_no_class_has_here_exits_with_6(model_file: Callable[[str], str]) -> None:
+    with pytest.raises(MissingPartError, match="ALiBi"):
+        validate(model=model_file("bloom"), model_class="own", gpus=1, strategy="none")
+
+
+@pytest.mark.torch
+def test_what_pytorch_refuses_is_told_as_its_refusal(llama: str) -> None:
+    """DTensor has no rule for the fused SGD kernel in torch 2.13."""
+    keys = {"optimizer": "sgd-momentum", "optimizer_implementation": "fused"}
+    with pytest.raises(MissingPartError, match="_fused_sgd_"):
+        validate(model=llama, gpus=2, sequence_length=64, strategy="fsdp2", **keys)
+
+
+@pytest.mark.torch
+def test_without_a_strategy_it_is_fsdp2(llama: str) -> None:
+    assert validate(model=llama, gpus=2, sequence_length=64).inputs.sharding.strategy == "fsdp2"
