@@ -157,5 +157,9 @@ def _sources(folders: tuple[Path, ...]) -> dict[str, Source]:
 @lru_cache(maxsize=256)
 def _profile(path: Path, _modified: int, folders: tuple[Path, ...]) -> Profile:
     """Read a profile once for every version of its file; its folder says what it is."""
-    records = {folder: record for record, folder in FOLDERS.items()}
-    return read_profile(path, records[path.parent.name], _sources(folders))
+    sources = _sources(folders)
+    if path.parent.name == FOLDERS[Gpu]:
+        return read_profile(path, Gpu, sources)
+    if path.parent.name == FOLDERS[Link]:
+        return read_profile(path, Link, sources)
+    return read_profile(path, Node, sources)

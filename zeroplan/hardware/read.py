@@ -17,7 +17,7 @@ from zeroplan.records import dataclass, fields
 __all__ = ["Source", "read_profile", "read_sources"]
 
 Table = dict[str, Any]
-P = TypeVar("P", bound=Gpu | Link | Node)
+P = TypeVar("P", Gpu, Link, Node)
 R = TypeVar("R")
 
 _KIND_NAMES: Final[dict[type, str]] = {

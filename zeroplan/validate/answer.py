@@ -1,6 +1,9 @@
 """The answer to "is the prediction true?": one real step beside it."""
 
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -82,24 +85,35 @@ def validate(
 def _measured(
     question: Question, plan: Plan, model_class: ModelClass | None
 ) -> tuple[Observation, ModelClass]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own, of names that it will change
-        if model_class is not None:
-            return _run(question, plan, model_class), model_class
+    if model_class is not None:
+        return _run(question, plan, model_class), model_class
+    try:
+        return _run(question, plan, "own"), "own"
+    except MissingPartError as lacking:
         try:
-            return _run(question, plan, "own"), "own"
-        except MissingPartError as lacking:
-            try:
-                refuse(question.run, plan.row, "transformers")
-                return _run(question, plan, "transformers"), "transformers"
-            except MissingPartError as also:
-                raise MissingPartError(f"{lacking}; {also}") from None
+            refuse(question.run, plan.row, "transformers")
+            return _run(question, plan, "transformers"), "transformers"
+        except MissingPartError as also:
+            raise MissingPartError(f"{lacking}; {also}") from also
 
 
 def _run(question: Question, plan: Plan, model_class: ModelClass) -> Observation:
-    from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
+    with _quiet():
+        from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
 
-    return fake_step(question, plan, model_class)
+        return fake_step(question, plan, model_class)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what PyTorch and transformers tell their own developers."""
+    logging.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _versions(model_class: ModelClass) -> tuple[tuple[str, str], ...]:

@@ -71,14 +71,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
         )
     )
     masked = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
-    weights = tape.like("probabilities", masked)
-    tape.add(
-        Operation(
-            name="softmax", kernel="memory", inputs=(masked,), outputs=(weights,), saved=(weights,)
-        )
-    )
-    if part.dropout:
-        weights = dropout(tape, weights, "probability dropout")
+    weights = _probabilities(tape, masked, part)
     by_head = tape.tensor("attention by head", q.rows, part.heads * part.head_dim)
     tape.add(
         Operation(
@@ -93,6 +86,17 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
     )
     tape.hold(masked)
     return elementwise(tape, "attention", (by_head,))
+
+
+def _probabilities(tape: Tape, scores: Tensor, part: Attention) -> Tensor:
+    """Take the softmax, which keeps its output, and drop some of it where the model does."""
+    weights = tape.like("probabilities", scores)
+    tape.add(
+        Operation(
+            name="softmax", kernel="memory", inputs=(scores,), outputs=(weights,), saved=(weights,)
+        )
+    )
+    return dropout(tape, weights, "probability dropout") if part.dropout else weights
 
 
 def _masked(tape: Tape, scores: Tensor, length: Size) -> Tensor:

@@ -40,8 +40,9 @@ def _observed(subject: Subject, plan: Plan) -> Observation:
             ledger = Ledger(mode)
             with ledger, ledger.following_resizes(), subject.conditions():
                 return observe(_setup(subject, plan), ledger)
-    except NotImplementedError as error:
-        raise MissingPartError(f"torch {torch.__version__} cannot run this: {error}") from None
+    except RuntimeError as error:  # what PyTorch raises for a combination that it does not have
+        reason, *_ = str(error).splitlines()
+        raise MissingPartError(f"torch {torch.__version__} cannot run this: {reason}") from error
 
 
 def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject:
