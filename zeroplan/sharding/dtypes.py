@@ -63,7 +63,7 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         )
     compute = DTYPE_BYTES[training.compute_dtype]
     if row.framework == "deepspeed":
-        return _deepspeed(training, compute)
+        return _deepspeed(row, training, compute)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
     autocast = row.framework in ("ddp", "torch-zero1", "single") and compute < stored
@@ -82,13 +82,14 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
     )
 
 
-def _deepspeed(training: TrainingChoice, compute: int) -> Dtypes:
+def _deepspeed(row: Sharding, training: TrainingChoice, compute: int) -> Dtypes:
+    """ZeRO clones an fp32 master of what it divides even where the parameters are fp32 already."""
     return Dtypes(
         parameter=compute,
         compute=compute,
         reduce=DTYPE_BYTES[training.reduce_dtype] if training.reduce_dtype else compute,
         gradient=compute,
-        master=FP32 if compute < FP32 else 0,
+        master=FP32 if compute < FP32 or row.divides_optimizer else 0,
         state=FP32,
         states=STATES[training.optimizer],
         implementation=training.optimizer_implementation or "fused",
