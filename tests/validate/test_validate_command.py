@@ -99,9 +99,14 @@ def test_a_layer_that_no_class_has_here_exits_with_6(model_file: Callable[[str],
 @pytest.mark.torch
 def test_what_pytorch_refuses_is_told_as_its_refusal(llama: str) -> None:
     """DTensor has no rule for the fused SGD kernel in torch 2.13."""
-    keys = {"optimizer": "sgd-momentum", "optimizer_implementation": "fused"}
     with pytest.raises(MissingPartError, match="_fused_sgd_"):
-        validate(model=llama, gpus=2, sequence_length=64, strategy="fsdp2", **keys)
+        validate(
+            model=llama,
+            gpus=2,
+            sequence_length=64,
+            optimizer="sgd-momentum",
+            optimizer_implementation="fused",
+        )
 
 
 @pytest.mark.torch

@@ -8,7 +8,9 @@ from zeroplan.estimation.explain_peak import highest_bytes
 from zeroplan.estimation.explain_record import Accounting, AccountingRow, Term
 from zeroplan.estimation.record import Memory, PeakBreakdown
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, SEGMENT_BYTES
+from zeroplan.memory.reserved import replayed_reserved_bytes
 from zeroplan.rows import readable, significant
+from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.accounting import deepspeed_state_bytes
 from zeroplan.units import GIB, round_up
@@ -121,6 +123,7 @@ def _device(case: Case) -> Iterator[Term]:
         return
     slack = memory.reserved_bytes - sum(pools.values()) - workspaces
     yield _bytes("fragmentation", slack, f"{100 * FRAGMENTATION.value:.0f} % of all pools: assumed")
+    yield _bytes("reserved so far", memory.reserved_bytes, _replayed(case.step, workspaces))
     context, gpu = case.question.gpu.context_bytes, case.question.gpu.id
     yield _bytes("CUDA context", context.value, f"{gpu}: {context.kind}")
     if case.communicators:
@@ -129,6 +132,13 @@ def _device(case: Case) -> Iterator[Term]:
         yield _bytes("NCCL", case.communicators * each, formula)
     tensors = _size(memory.peak_tensor_bytes)
     yield _bytes("device memory", memory.device_bytes, f"{tensors} of tensors and what follows it")
+
+
+def _replayed(step: Script, workspaces: int) -> str:
+    """Say what the caching allocator would hold, were the step run through a model of it."""
+    held = (replayed_reserved_bytes(step, expandable=grows) + workspaces for grows in (False, True))
+    fixed, growing = (_size(size) for size in held)
+    return f"replayed block by block: {fixed}, with expandable segments {growing}"
 
 
 def deepspeed_accounting(case: Case) -> Accounting | None:

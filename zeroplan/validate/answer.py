@@ -107,13 +107,14 @@ def _run(question: Question, plan: Plan, model_class: ModelClass) -> Observation
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hold back what PyTorch and transformers tell their own developers."""
+    before = logging.root.manager.disable
     logging.disable()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
 def _versions(model_class: ModelClass) -> tuple[tuple[str, str], ...]:
