@@ -22,6 +22,7 @@ FSDP2: dict[str, dict[str, Any]] = {
     "checkpointed": {"activation_checkpointing": "full"},
     "separate root": {"root_wrap": "separate", "unshard_in_backward": False},
     "two micro-steps": {"gradient_accumulation_steps": 2, "synchronize_gradients": "last"},
+    "explicit prefetch": {"forward_prefetch_blocks": 2, "backward_prefetch_blocks": 2},
     "odd sizes": {"sequence_length": 77, "gpus": 3, "gpus_per_node": 3},
 }
 OTHERS: dict[str, dict[str, Any]] = {
@@ -40,6 +41,14 @@ SLOW: dict[str, dict[str, Any]] = {
     "expanded keys": {"attention": "flash-expanded-kv", "rope": "complex"},
     "kept after forward": {"reshard_after_forward": False},
     "root resharded": {"root_reshard_after_forward": True},
+    "prefetched and kept": {
+        "forward_prefetch_blocks": 9,
+        "backward_prefetch_blocks": 3,
+        "gradient_accumulation_steps": 2,
+        "synchronize_gradients": "last",
+        "reshard_after_forward": False,
+    },
+    "prefetched to two ranks": {"reshard_after_forward": 2, "forward_prefetch_blocks": 2},
     "loop": {"optimizer_implementation": "for-loop", "loss": "model-dtype-logits"},
     "momentum": {"optimizer": "sgd-momentum"},
     "reduced in bf16": {"reduce_dtype": "bf16"},

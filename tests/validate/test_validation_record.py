@@ -14,6 +14,7 @@ from zeroplan.validate.tables import calls_table, memory_table, verdict
 STEP = Observation(
     peak_by_phase_bytes=PhasePeaks(forward=1000, backward=2000, optimizer=1500),
     moments=("here", "there", "everywhere"),
+    peak_before_update_bytes=1400,
     held_bytes=Held(
         parameters=400, optimizer=800, inputs_and_buffers=8, after_forward=300, gradients=400
     ),

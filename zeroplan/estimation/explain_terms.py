@@ -9,6 +9,7 @@ from zeroplan.estimation.explain_record import Accounting, AccountingRow, Term
 from zeroplan.estimation.record import Memory, PeakBreakdown
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, SEGMENT_BYTES
 from zeroplan.memory.reserved import replayed_reserved_bytes
+from zeroplan.memory.walk import peak_before_update
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
@@ -31,6 +32,7 @@ def memory_terms(case: Case) -> tuple[Term, ...]:
         *_states(case.plan, case.now.memory),
         *_kept(case.plan),
         *_loss(case),
+        *_before_steady_state(case),
         *_device(case),
     )
 
@@ -105,6 +107,19 @@ def _loss(case: Case) -> Iterator[Term]:
         high,
         f"{tokens:,} tokens x {head.rows:,} words x {significant(each)} B: {loss}",
     )
+
+
+def _before_steady_state(case: Case) -> Iterator[Term]:
+    """State the moments before the steady state: building the model, and the first step."""
+    plan = case.plan
+    whole, held = _elements(plan) * plan.dtypes.parameter, case.now.memory.parameters_bytes
+    if plan.row.divides_parameters:
+        formula = f"if built whole on the GPU, then sharded; {_size(held)} from the meta device"
+        yield _bytes("building the model", whole, formula)
+    if plan.row.steps_without_states:
+        peak = peak_before_update(case.step, case.found.phases)
+        formula = "tensors at their highest while there are no optimizer states"
+        yield _bytes("before the first update", peak, formula)
 
 
 def _device(case: Case) -> Iterator[Term]:

@@ -5,10 +5,11 @@ from typing import get_args
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Phase, Pool, Repeat, Script
+from zeroplan.schedule.optimizer import OPTIMIZER_STATES
 from zeroplan.units import Size, maximum
 from zeroplan.workload.changes import Category, Change
 
-__all__ = ["Peak", "Trace", "peaks", "trace"]
+__all__ = ["Peak", "Trace", "peak_before_update", "peaks", "trace"]
 
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
@@ -132,6 +133,12 @@ def trace(script: Script) -> Trace:
     walk.run(script.items)
     highest = {pool: high for pool, (_, high) in walk.pools.items()}
     return Trace(phases=walk.found, pools_bytes=highest)
+
+
+def peak_before_update(script: Script, found: Mapping[Phase, Peak]) -> Size:
+    """Return the highest moment before the first update, which makes the optimizer states. [B]"""
+    states = sum(c.bytes for c in script.resident if c.owner == OPTIMIZER_STATES)
+    return max(found["forward"].bytes, found["backward"].bytes) - states
 
 
 def _summarise(changes: tuple[Change, ...], pool_of: Mapping[Category, Pool]) -> _Summary:

@@ -43,6 +43,7 @@ class _Step:
     gather: Gather
     reduce: Reduce
     by_unit: dict[int, FsdpGroup] = field(default_factory=dict)
+    blocks: list[FsdpGroup] = field(default_factory=list)
 
 
 def fsdp2_script(plan: Plan) -> Script:
@@ -51,6 +52,7 @@ def fsdp2_script(plan: Plan) -> Script:
     groups = fsdp_groups(plan)
     step = _Step(plan, recorder, groups, Gather(plan, recorder), Reduce(plan, recorder))
     step.by_unit = {index: group for group in groups for index in group.units}
+    step.blocks = [group for group in groups if group.name == "block"]
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times):
             recorder.phase = "forward"
@@ -82,8 +84,11 @@ def _forward(step: _Step) -> None:
     for index in plan.walk_forward(step.recorder):
         group = step.by_unit[index]
         if not group.unsharded:
-            gather.start(group)
+            if not group.in_flight:
+                gather.start(group)
             gather.copy_out(group, backward=False)
+            for ahead in _blocks_ahead(step, group, plan.choice.forward_prefetch_blocks):
+                gather.start(ahead)
         model, loss = plan.forward_parts(index)
         step.recorder.compute("forward", plan.owner(index), model)
         if index == group.units[-1] and not group.is_root:
@@ -91,6 +96,19 @@ def _forward(step: _Step) -> None:
         if loss.steps:
             _leave_root(step)
             step.recorder.compute("loss", plan.owner(index), loss)
+
+
+def _blocks_ahead(step: _Step, group: FsdpGroup, depth: int) -> list[FsdpGroup]:
+    """List the blocks that a block gathers ahead by an explicit prefetch, nearest first.
+
+    A negative depth looks back, as backward does.
+    """
+    if not depth or group not in step.blocks:
+        return []
+    here = step.blocks.index(group)
+    reach = step.blocks[here + 1 : here + 1 + depth] if depth > 0 else step.blocks[:here][depth:]
+    nearest = reach if depth > 0 else reversed(reach)
+    return [each for each in nearest if not (each.unsharded or each.in_flight)]
 
 
 def _leave_root(step: _Step) -> None:
@@ -130,6 +148,11 @@ def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None
         if not group.in_flight:
             step.gather.start(group)
         step.gather.copy_out(group, backward=True)
+    depth = step.plan.choice.backward_prefetch_blocks
+    if depth and group in step.blocks[1:]:
+        for ahead in _blocks_ahead(step, group, -depth):
+            step.gather.start(ahead)
+        return
     position = order.index(group)
     if position:
         ahead = order[position - 1]

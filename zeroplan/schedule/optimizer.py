@@ -1,6 +1,7 @@
 """The optimizer step of frameworks that run torch.optim on the states they hold."""
 
 from itertools import pairwise
+from typing import Final
 
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.sharding.dtypes import Dtypes
@@ -9,6 +10,7 @@ from zeroplan.units import ALLOCATION_BYTES, Size, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = [
+    "OPTIMIZER_STATES",
     "Sizes",
     "clip_by_local_norm",
     "clip_by_norm_vector",
@@ -18,6 +20,9 @@ __all__ = [
 
 FP32 = 4
 
+OPTIMIZER_STATES: Final = "optimizer states"
+"""Owner of what torch.optim makes in its first update."""
+
 Sizes = list[tuple[Size, int]]
 """A rank's elements of each parameter, in order, with the number of its copies. [elements]"""
 
@@ -26,7 +31,8 @@ def state_changes(sizes: Sizes, held: Dtypes) -> list[Change]:
     """List the states of parameters, each in a storage of its own."""
     masters = sum(round_up(size * held.master) * times for size, times in sizes)
     states = sum(round_up(size * held.state) * times for size, times in sizes) * held.states
-    return [Change("optimizer", "optimizer states", masters + states)]
+    copies = [Change("optimizer", "master copies", masters)] if held.master else []
+    return [*copies, Change("optimizer", OPTIMIZER_STATES, states)]
 
 
 def torch_optimizer_step(recorder: Recorder, sizes: Sizes, held: Dtypes) -> None:

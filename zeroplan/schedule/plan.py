@@ -55,7 +55,10 @@ class Plan:
         numbers = tuple(next(count) if u.kind == "block" else None for u in self.units)
         object.__setattr__(self, "block_numbers", numbers)
         keys = [(id(unit), self.checkpointing(i)) for i, unit in enumerate(self.units)]
-        object.__setattr__(self, "stretches", tuple(stretches(keys)))
+        # Blocks that gather several blocks ahead differ near both ends: they are written out.
+        far = max(self.choice.forward_prefetch_blocks, self.choice.backward_prefetch_blocks)
+        told = [Stretch((i,), 1) for i in range(len(keys))] if far else stretches(keys)
+        object.__setattr__(self, "stretches", tuple(told))
 
     @property
     def units(self) -> tuple[Unit, ...]:

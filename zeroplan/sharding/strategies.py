@@ -35,6 +35,14 @@ class Sharding:
     """Shards inside groups and copies across them (HSDP)."""
     distributed: bool = True
 
+    @property
+    def steps_without_states(self) -> bool:
+        """Whether the first step runs before there are optimizer states.
+
+        torch.optim makes them in its first update, DeepSpeed in `initialize_optimizer_states`.
+        """
+        return self.framework != "deepspeed"
+
 
 STRATEGIES = {
     row.strategy: row

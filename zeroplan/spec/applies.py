@@ -30,6 +30,8 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.parameters_as_bucket_view": frozenset({"torch-zero1"}),
     "sharding.use_orig_params": frozenset({"fsdp1"}),
     "sharding.backward_prefetch": frozenset({"fsdp1"}),
+    "sharding.forward_prefetch_blocks": _FSDP2,
+    "sharding.backward_prefetch_blocks": _FSDP2,
     "sharding.deepspeed.allgather_bucket_size": _FLAT,
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,

@@ -91,6 +91,7 @@ BackwardPrefetch = Literal["pre", "post", "none"]
 Backend = Literal["nccl", "gloo"]
 
 Count = Annotated[int, Range(1, 10**6)]
+Depth = Annotated[int, Range(0, 10**6)]
 Tokens = Annotated[int, Range(1, 10**8)]
 Elements = Annotated[int, Range(0, 10**15)]
 Bytes = Annotated[int, Range(1, 2**40)]
@@ -235,6 +236,11 @@ class ShardingChoice:
     """fsdp1: whether the optimizer sees the original parameters instead of the flat ones."""
     backward_prefetch: BackwardPrefetch = "pre"
     """fsdp1: gather the next unit before a unit's backward, after it, or when its turn comes."""
+    forward_prefetch_blocks: Depth = 0
+    """fsdp2, hsdp: blocks that each block gathers ahead in forward
+    (`set_modules_to_forward_prefetch`); 0 is the implicit prefetch. [blocks]"""
+    backward_prefetch_blocks: Depth = 0
+    """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 

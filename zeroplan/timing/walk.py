@@ -1,6 +1,7 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
 from collections import Counter
+from typing import NamedTuple
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
@@ -48,6 +49,21 @@ class _Price:
     sent: Size
 
 
+class _Copy(NamedTuple):
+    """What one copy of a repeat did. [s]"""
+
+    advances: dict[str, Size]
+    """Of the clocks that moved."""
+    leads: list[Size]
+    """At every wait, by how much the waiting stream was the later one."""
+
+
+def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
+    """Carry the leads of two copies on to one that comes later."""
+    pairs = zip(earlier.leads, last.leads, strict=True)
+    return [b + left * (b - a) for a, b in pairs]
+
+
 @dataclass(slots=True)
 class _Walk:
     gpu: GpuPrice
@@ -57,6 +73,8 @@ class _Walk:
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
     """Seconds by kind: compute, matmuls, attention, communication, optimizer."""
+    leads: list[Size] = field(default_factory=list)
+    """At every wait so far, by how much the waiting stream was the later one. [s]"""
     prices: dict[int, _Price] = field(default_factory=dict)
     of_steps: dict[int, Work] = field(default_factory=dict)
     """By identity: equal blocks share their steps."""
@@ -70,31 +88,51 @@ class _Walk:
                 self._repeat(item)
 
     def _repeat(self, repeat: Repeat) -> None:
-        """Run copies until all clocks advance alike: from then on every copy takes as long.
-
-        The clocks' new values are maxima of sums of the old ones, so equal advances stay equal. But
-        for the first copy, which may catch up with a clock that stands still meanwhile.
-        """
-        for done in range(1, repeat.times + 1):
+        """Run copies until the clocks advance evenly: from then on every copy takes as long."""
+        outer, copies = self.leads, list[_Copy]()
+        for left in reversed(range(repeat.times)):
             before, totals = dict(self.clocks), Counter(self.totals)
+            self.leads = []
             self.run(repeat.items)
-            left = repeat.times - done
-            if left and done > 1 and self._steady(before):
-                for name, clock in self.clocks.items():
-                    self.clocks[name] = clock + left * (clock - before.get(name, 0.0))
+            copies.append(_Copy(self._advances(before), self.leads))
+            outer += self.leads
+            if left and len(copies) > 1 and self._evenly(*copies[-2:], left):
+                for name, advance in copies[-1].advances.items():
+                    self.clocks[name] += left * advance
                 for kind, seconds in self.totals.items():
                     self.totals[kind] = seconds + left * (seconds - totals[kind])
-                return
+                outer += _later(*copies[-2:], left)
+                break
+        self.leads = outer
 
-    def _steady(self, before: dict[str, Size]) -> bool:
-        """Whether all clocks that moved did so by the same; numbers only, arrays go on."""
-        moved = [
-            clock - before.get(name, 0.0)
+    def _advances(self, before: dict[str, Size]) -> dict[str, Size]:
+        """Return by how much each clock that moved did so."""
+        return {
+            name: clock - before.get(name, 0.0)
             for name, clock in self.clocks.items()
             if clock is not before.get(name)
-        ]
-        latest = max(self.clocks.values())
-        return bool(max(moved) - min(moved) <= STEADY * latest)
+        }
+
+    def _evenly(self, earlier: _Copy, last: _Copy, left: int) -> bool:
+        """Whether clocks go on as in the last copy; numbers only, arrays go on.
+
+        Their new values are maxima of sums of the old ones, so that equal advances stay equal; but
+        for the first copy, which may catch up with a clock that stands still meanwhile. Advances
+        that differ from clock to clock (streams that none waits for) repeat as long as no wait
+        changes from the one that decides to the other, which is seen at the last copy.
+        """
+        moved, tolerance = last.advances.values(), STEADY * max(self.clocks.values())
+        if max(moved) - min(moved) <= tolerance:
+            return True
+        return (
+            earlier.advances.keys() == last.advances.keys()
+            and len(earlier.leads) == len(last.leads)
+            and all(
+                abs(advance - earlier.advances[name]) <= tolerance
+                for name, advance in last.advances.items()
+            )
+            and all(a * z >= 0 for a, z in zip(earlier.leads, _later(earlier, last, left)))
+        )
 
     def _pass(self, event: Event) -> None:
         price = self._price(event)
@@ -102,7 +140,9 @@ class _Walk:
         clocks = self.clocks
         start = clocks.get(stream, 0.0)
         for name in event.waits:
-            start = maximum(start, clocks.get(name, 0.0))
+            other = clocks.get(name, 0.0)
+            self.leads.append(start - other)
+            start = maximum(start, other)
         clocks[stream] = start + price.seconds + price.sent
         if event.mark:
             clocks[event.mark] = clocks[stream]

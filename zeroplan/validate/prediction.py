@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from zeroplan.estimation.answer import moment_name
 from zeroplan.estimation.record import PhasePeaks
-from zeroplan.memory.walk import peaks
+from zeroplan.memory.walk import peak_before_update, peaks
 from zeroplan.schedule.events import Event, Item, Script
 from zeroplan.units import Size
 from zeroplan.validate.record import PHASES, Calls, Held, Observation, Phase
@@ -20,6 +20,7 @@ def predicted(script: Script) -> Observation:
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: found[phase].bytes for phase in PHASES}),
         moments=tuple(moment_name(found[phase]) for phase in PHASES),
+        peak_before_update_bytes=peak_before_update(script, found),
         held_bytes=_held(script),
         collectives=tuple(_collectives(script)),
     )

@@ -64,6 +64,8 @@ class Observation:
     peak_by_phase_bytes: PhasePeaks
     moments: tuple[str, ...]
     """Where the peak of each phase falls, in the order of the phases."""
+    peak_before_update_bytes: int
+    """The highest of the first forward and backward, when there are no optimizer states yet."""
     held_bytes: Held
     collectives: tuple[Calls, ...]
 

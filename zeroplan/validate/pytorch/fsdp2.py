@@ -41,6 +41,19 @@ def _shard(subject: Subject, plan: Plan) -> None:
         fully_shard(tail, reshard_after_forward=bool(root_reshard), **options)
     kept = None if apart else root_reshard
     fully_shard(subject.module, reshard_after_forward=kept, **options)
+    _prefetch(list(subject.blocks), plan)
+
+
+def _prefetch(blocks: list[nn.Module], plan: Plan) -> None:
+    """Let each block gather so many others ahead."""
+    forward, back = plan.choice.forward_prefetch_blocks, plan.choice.backward_prefetch_blocks
+    for i, block in enumerate(blocks):
+        if not isinstance(block, FSDPModule):
+            continue
+        if forward:
+            block.set_modules_to_forward_prefetch(blocks[i + 1 : i + 1 + forward])
+        if back:
+            block.set_modules_to_backward_prefetch(blocks[:i][-back:][::-1])
 
 
 def micro_step(module: nn.Module, plan: Plan, *, last: bool) -> AbstractContextManager[object]:

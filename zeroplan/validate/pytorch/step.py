@@ -52,6 +52,7 @@ class _Watch:
 def observe(setup: Setup, ledger: Ledger) -> Observation:
     """Run two steps and return what the second showed: the first makes the optimizer's states."""
     _step(setup, _Watch(ledger, CallLog()))
+    before_update = max(ledger.peaks["forward"][0], ledger.peaks["backward"][0])
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
     parameters = ledger.bytes_of(setup.module.parameters())
@@ -63,6 +64,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
         moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
+        peak_before_update_bytes=before_update,
         held_bytes=Held(
             parameters=parameters,
             optimizer=optimizer,
