@@ -8,7 +8,7 @@ from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
-from zeroplan.schedule.optimizer import Sizes, state_changes, torch_optimizer_step
+from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
 from zeroplan.units import MIB, Size, round_up
@@ -108,7 +108,7 @@ def data_parallel_script(
             "parameters", "all", sum(round_up(n * held.parameter) * times for n, times in stored)
         ),
         Change("gradients", "gradient buckets", step.buckets_bytes),
-        *state_changes(updated, held),
+        *torch_state_changes(updated, held),
         *inputs_and_buffers(plan),
     )
     return Script(resident=resident, items=tuple(step.recorder.items))

@@ -15,8 +15,8 @@ from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
 from zeroplan.schedule.optimizer import (
     Sizes,
     clip_by_local_norm,
-    state_changes,
     torch_optimizer_step,
+    torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
@@ -104,7 +104,7 @@ def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
         Change("parameters", u.name, round_up(u.flat.shard_elements * held.parameter) * u.times)
         for u in step.units
     ]
-    return (*shards, *gradients, *state_changes(sizes, held), *inputs_and_buffers(step.plan))
+    return (*shards, *gradients, *torch_state_changes(sizes, held), *inputs_and_buffers(step.plan))
 
 
 def _optimizer_sizes(step: _Step) -> Sizes:

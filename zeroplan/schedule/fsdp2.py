@@ -15,8 +15,8 @@ from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.optimizer import (
     Sizes,
     clip_by_norm_vector,
-    state_changes,
     torch_optimizer_step,
+    torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
@@ -76,7 +76,7 @@ def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups
     ]
-    return (*shards, *state_changes(sizes, held), *inputs_and_buffers(step.plan))
+    return (*shards, *torch_state_changes(sizes, held), *inputs_and_buffers(step.plan))
 
 
 def _forward(step: _Step) -> None:

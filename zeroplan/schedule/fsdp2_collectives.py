@@ -4,7 +4,9 @@ Source: `foreach_all_gather`, `foreach_all_gather_copy_out` and `foreach_reduce`
 torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `FSDPParamGroup` beside it, torch 2.13.
 """
 
-from zeroplan.records import dataclass
+from collections.abc import Iterator
+
+from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.plan import Plan
@@ -114,12 +116,21 @@ class Gather:
         """Free a group's parameters after its forward, or keep a shard over fewer ranks."""
         if group.after_forward is False:
             return
-        changes = []
-        if group.after_forward is not True:
-            fewer, itemsize = int(group.after_forward), self.plan.dtypes.compute
-            group.kept_bytes = group.parameters.unsharded_bytes(itemsize, fewer)
-            changes.append(Change("unsharded_parameters", group.name, group.kept_bytes))
-        self.recorder.emit("reshard", group.name, changes=(*changes, *self.reshard(group)))
+        if group.after_forward is not True and group.unsharded:
+            changes = list(self._reshard_to_fewer(group, int(group.after_forward)))
+        else:
+            changes = self.reshard(group)
+        self.recorder.emit("reshard", group.name, changes=tuple(changes))
+
+    def _reshard_to_fewer(self, group: FsdpGroup, fewer: int) -> Iterator[Change]:
+        """Clone a part of each parameter before the whole of it goes, one after the other."""
+        itemsize, category = self.plan.dtypes.compute, "unsharded_parameters"
+        for p in group.parameters.parameters:
+            alone = replace(group.parameters, parameters=(p,))
+            yield Change(category, group.name, alone.unsharded_bytes(itemsize, fewer))
+            yield Change(category, group.name, -alone.unsharded_bytes(itemsize))
+        group.kept_bytes = group.parameters.unsharded_bytes(itemsize, fewer)
+        group.unsharded = False
 
     def reshard(self, group: FsdpGroup) -> list[Change]:
         """Free a group's unsharded parameters."""

@@ -16,6 +16,7 @@ __all__ = [
     "clip_by_norm_vector",
     "state_changes",
     "torch_optimizer_step",
+    "torch_state_changes",
 ]
 
 FP32 = 4
@@ -33,6 +34,15 @@ def state_changes(sizes: Sizes, held: Dtypes) -> list[Change]:
     states = sum(round_up(size * held.state) * times for size, times in sizes) * held.states
     copies = [Change("optimizer", "master copies", masters)] if held.master else []
     return [*copies, Change("optimizer", OPTIMIZER_STATES, states)]
+
+
+def torch_state_changes(sizes: Sizes, held: Dtypes) -> list[Change]:
+    """List what torch.optim holds: a fused Adam also counts each parameter's steps on the GPU."""
+    changes = state_changes(sizes, held)
+    if held.states > 1 and held.implementation == "fused":
+        tensors = sum(times for _, times in sizes)
+        changes.append(Change("optimizer", OPTIMIZER_STATES, tensors * ALLOCATION_BYTES))
+    return changes
 
 
 def torch_optimizer_step(recorder: Recorder, sizes: Sizes, held: Dtypes) -> None:
