@@ -255,6 +255,7 @@ def _eager_rms_norm(
             module=f"{tape.prefix}{name}",
         )
     )
+    tape.hold(x, scaled)
     return out
 
 

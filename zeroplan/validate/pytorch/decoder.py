@@ -25,20 +25,17 @@ class Sublayer(nn.Module):
         if isinstance(inner, architecture.Attention):
             self.inner: nn.Module = Attention(inner, batch)
         elif isinstance(inner, architecture.Mlp):
-            self.inner = Mlp(inner)
+            self.inner = Mlp(inner, eager=eager)
         else:
             raise MissingPartError(f"zeroplan's own module has no {type(inner).__name__}")
         self.attends = isinstance(inner, architecture.Attention)
         self.post_norm = Norm(part.post_norm, eager=eager) if part.post_norm else None
         self.residual_norm = Norm(part.residual_norm, eager=eager) if part.residual_norm else None
 
-    def branch(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
-        """Return what is added, its norm before it included."""
-        return self.after_norm(x if self.norm is None else self.norm(x), tables)
-
-    def after_norm(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
-        """Return what is added, given the normalised states."""
-        y = self.inner(x, tables) if self.attends else self.inner(x)
+    def forward(self, x: torch.Tensor, tables: Tables, *, normed: bool = False) -> torch.Tensor:
+        """Return what is added to the residual stream."""
+        y = x if self.norm is None or normed else self.norm(x)
+        y = self.inner(y, tables) if self.attends else self.inner(y)
         return y if self.post_norm is None else self.post_norm(y)
 
 
@@ -57,17 +54,17 @@ class Block(nn.Module):
         if self.parallel:
             return self._side_by_side(x, tables)
         for part in self.sublayers:
-            x = x + part.branch(x, tables)
+            x = x + part(x, tables)
             if part.residual_norm is not None:
                 x = part.residual_norm(x)
         return x
 
     def _side_by_side(self, x: torch.Tensor, tables: Tables) -> torch.Tensor:
-        first, *others = self.sublayers
-        if not self.shared_norm:
-            return sum((part.branch(x, tables) for part in self.sublayers), start=x)
-        normed = first.norm(x)
-        return sum((part.after_norm(normed, tables) for part in (first, *others)), start=x)
+        shared = self.sublayers[0].norm(x) if self.shared_norm else None
+        out = x
+        for part in self.sublayers:
+            out = out + (part(x, tables) if shared is None else part(shared, tables, normed=True))
+        return out
 
 
 class Embeddings(nn.Module):

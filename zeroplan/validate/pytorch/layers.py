@@ -1,5 +1,6 @@
 """Modules for the records of an architecture, written as their published code is."""
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -25,8 +26,10 @@ ACTIVATIONS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 """By the word that model files use; each is one kernel."""
 
 
-def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a pointwise non-linearity."""
+def activation(name: str, *, eager: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a pointwise non-linearity: one kernel, or Python where the model's class has that."""
+    if name == "gelu_new" and eager:
+        return _python_gelu
     if name not in ACTIVATIONS:
         raise MissingPartError(f"zeroplan's own module has no activation {name!r}")
     return ACTIVATIONS[name]
@@ -68,14 +71,17 @@ class Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply."""
-        weight = self.weight.t() if self.transposed else self.weight
-        return functional.linear(x, weight, self.bias)
+        if not self.transposed:
+            return functional.linear(x, self.weight, self.bias)
+        rows = x.view(-1, x.shape[-1])
+        y = rows @ self.weight if self.bias is None else torch.addmm(self.bias, rows, self.weight)
+        return y.view(*x.shape[:-1], -1)
 
 
 class Mlp(nn.Module):
     """A feed-forward layer, gated or plain."""
 
-    def __init__(self, part: architecture.Mlp) -> None:
+    def __init__(self, part: architecture.Mlp, *, eager: bool) -> None:
         super().__init__()
         width, inner = part.hidden, part.width
         out_bias = part.bias if part.output_bias is None else part.output_bias
@@ -88,7 +94,7 @@ class Mlp(nn.Module):
         else:
             self.up_proj = Linear(width, inner, bias=part.bias, transposed=part.transposed)
         self.down_proj = Linear(inner, width, bias=out_bias, transposed=part.transposed)
-        self.act = activation(part.activation)
+        self.act = activation(part.activation, eager=eager)
         self.drops = part.dropout
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -108,3 +114,9 @@ class Mlp(nn.Module):
 def dropped(x: torch.Tensor) -> torch.Tensor:
     """Drop some elements."""
     return Dropout.apply(x)
+
+
+def _python_gelu(x: torch.Tensor) -> torch.Tensor:
+    """GPT-2's approximation, an operation at a time."""
+    width = math.sqrt(2 / math.pi)
+    return 0.5 * x * (1.0 + torch.tanh(width * (x + 0.044715 * torch.pow(x, 3.0))))
