@@ -28,6 +28,16 @@ FILES: dict[str, dict[str, object]] = {
         "num_experts_per_tok": 2,
         "sliding_window": None,
     },
+    "phi3": {**SHAPE, "architectures": ["Phi3ForCausalLM"], "pad_token_id": 0},
+    "gpt_neox": {
+        "architectures": ["GPTNeoXForCausalLM"],
+        "hidden_size": 256,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+        "vocab_size": 1000,
+        "max_position_embeddings": 512,
+    },
     "bloom": {
         "architectures": ["BloomForCausalLM"],
         "hidden_size": 64,

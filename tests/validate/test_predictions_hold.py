@@ -99,6 +99,14 @@ def test_gpt2_with_dropout_and_tied_weights_shows_what_was_predicted(
     _assert_holds(validate(model=model_file("gpt2"), **keys))
 
 
+@pytest.mark.parametrize("model_type", ["gpt_neox", "phi3"])
+@pytest.mark.parametrize("attention", ["flash", "math"])
+def test_heads_that_are_turned_in_part_show_what_was_predicted(
+    model_type: str, attention: str, model_file: Callable[[str], str]
+) -> None:
+    _assert_holds(validate(model=model_file(model_type), attention=attention, **SMALL))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", SLOW.values(), ids=SLOW)
 def test_what_else_can_be_set_shows_what_was_predicted(llama: str, keys: dict[str, Any]) -> None:

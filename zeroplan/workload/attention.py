@@ -7,6 +7,7 @@ from zeroplan.workload.primitives import (
     add,
     cast,
     dropout,
+    elementwise,
     linear,
     multiply,
     norm,
@@ -30,8 +31,11 @@ def attention(tape: Tape, x: Tensor, part: Attention) -> Tensor:
     if part.key_norm is not None:
         k = norm(tape, k, part.key_norm, name="k_norm")
     if part.position == "rope":
-        q, k = rotary(tape, q), rotary(tape, k)
+        q, k = (_turned(tape, each, part) for each in (q, k))
     out = attention_kernel(tape, q, k, v, part)
+    joined = part.position == "rope" and part.rotary_dim is not None
+    if joined and tape.batch.attention != "math":
+        out = elementwise(tape, "attention by token", (out,))  # joined q is laid out by head
     if gate is not None:
         out = multiply(tape, out, activation(tape, gate, "sigmoid"), "gated attention")
     y = linear(
@@ -93,6 +97,23 @@ def _query_and_gate(tape: Tape, both: Tensor) -> tuple[Tensor, Tensor]:
     gate = tape.tensor("gate", both.rows, both.width // 2)
     tape.add(Operation(name="split", kernel="memory", inputs=(both,), outputs=(q, gate)))
     return q, gate
+
+
+def _turned(tape: Tape, x: Tensor, part: Attention) -> Tensor:
+    """Rotate each head, or its first elements, which are then joined with the others.
+
+    Classes that have a `rotary_dim` join even where no others are left (Phi-3).
+    """
+    if part.rotary_dim is None:
+        return rotary(tape, x)
+    width = x.width * part.rotary_dim // part.head_dim
+    first = tape.view(f"{x.name} to turn", x, width)
+    rest = tape.view(f"{x.name} to pass", x, x.width - width)
+    tape.add(Operation(name="split", kernel="none", inputs=(x,), outputs=(first, rest)))
+    joined = tape.like(f"{x.name} joined", x)
+    parts = rotary(tape, first), rest
+    tape.add(Operation(name="join", kernel="memory", inputs=parts, outputs=(joined,)))
+    return joined
 
 
 def rotary(tape: Tape, x: Tensor) -> Tensor:

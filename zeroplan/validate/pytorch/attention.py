@@ -88,7 +88,7 @@ def rotary_tables(batch: Batch, width: int, dtype: torch.dtype) -> tuple[torch.T
 
 def _rotated(x: torch.Tensor, tables: tuple[torch.Tensor, ...], width: int | None) -> torch.Tensor:
     """Rotate a head, or its first `width` elements (GPT-NeoX, Phi)."""
-    if width is None or width == x.shape[-1]:
+    if width is None:
         return _turned(x, tables)
     return torch.cat((_turned(x[..., :width], tables), x[..., width:]), dim=-1)
 
