@@ -28,6 +28,9 @@ FILES: dict[str, dict[str, object]] = {
         "num_experts_per_tok": 2,
         "sliding_window": None,
     },
+    "olmo2": {**SHAPE, "architectures": ["Olmo2ForCausalLM"]},
+    "gemma": {**SHAPE, "architectures": ["GemmaForCausalLM"], "head_dim": 64},
+    "gemma3_text": {**SHAPE, "architectures": ["Gemma3ForCausalLM"], "head_dim": 64},
     "phi3": {**SHAPE, "architectures": ["Phi3ForCausalLM"], "pad_token_id": 0},
     "gpt_neox": {
         "architectures": ["GPTNeoXForCausalLM"],

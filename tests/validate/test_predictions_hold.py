@@ -99,6 +99,12 @@ def test_gpt2_with_dropout_and_tied_weights_shows_what_was_predicted(
     _assert_holds(validate(model=model_file("gpt2"), **keys))
 
 
+def test_norms_that_weigh_in_fp32_show_what_was_predicted(
+    model_file: Callable[[str], str],
+) -> None:
+    _assert_holds(validate(model=model_file("gemma"), norm="eager", **SMALL))
+
+
 @pytest.mark.parametrize("model_type", ["gpt_neox", "phi3"])
 @pytest.mark.parametrize("attention", ["flash", "math"])
 def test_heads_that_are_turned_in_part_show_what_was_predicted(
@@ -115,7 +121,9 @@ def test_what_else_can_be_set_shows_what_was_predicted(llama: str, keys: dict[st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["none", "fsdp2"])
-@pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3", "mistral", "mixtral"])
+@pytest.mark.parametrize(
+    "model_type", ["llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma", "gemma3_text"]
+)
 def test_the_classes_of_transformers_do_as_predicted_with_eager_norms(
     model_type: str, strategy: str, model_file: Callable[[str], str]
 ) -> None:

@@ -44,6 +44,8 @@ class Norm:
     """Rows of weight, where each head has its own (Cohere's query-key norm). [count]"""
     weight: bool = True
     bias: bool = False
+    weighs_wide: bool = False
+    """Whether an RMSNorm in Python multiplies by its weight before it leaves fp32 (Gemma)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,7 +206,8 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
     ]
     rows = x.rows * (x.width // kind.width) if kind.heads == 1 else x.rows * kind.heads
     if tape.batch.eager and kind.kind == "rms":
-        return _eager_rms_norm(tape, x, rows, tuple(weights), name)
+        scaled = _eager_rms_scaled(tape, x, rows, name)
+        return _eager_weighed(tape, x, scaled, kind, weights=tuple(weights), name=name)
     statistics = tuple(
         tape.tensor(f"{name} {each}", rows, 1, itemsize=FP32, differentiable=False)
         for each in (("rstd",) if kind.kind == "rms" else ("mean", "rstd"))
@@ -226,13 +227,11 @@ def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
     return out
 
 
-def _eager_rms_norm(
-    tape: Tape, x: Tensor, rows: Size, weights: tuple[Parameter, ...], name: str
-) -> Tensor:
-    """Square, mean, rsqrt, two products, each a kernel.
+def _eager_rms_scaled(tape: Tape, x: Tensor, rows: Size, name: str) -> Tensor:
+    """Square, mean, rsqrt and a product, each a kernel; the result is fp32.
 
-    In backward the power rule makes x^1 and 2 x^1 first, and the gradients of the statistic and of
-    the weight are sums over a product as large as x.
+    In backward the power rule makes x^1 and 2 x^1 first, and the gradient of the statistic is a sum
+    over a product as large as x.
     """
     wide = cast(tape, x, FP32, f"{name} fp32")
     squared = tape.like(f"{name} square", wide)
@@ -241,22 +240,40 @@ def _eager_rms_norm(
     _kernel(tape, (wide,), squared, saved=(wide,), backward=(wide.bytes, wide.bytes))
     _kernel(tape, (squared,), rstd, saved=(rstd,))
     _kernel(tape, (wide, rstd), scaled, saved=(wide, rstd), backward=(wide.bytes,))
-    narrow = cast(tape, scaled, x.itemsize, f"{name} narrow")
-    out = tape.like(name, narrow)
+    return scaled
+
+
+def _eager_weighed(
+    tape: Tape,
+    x: Tensor,
+    scaled: Tensor,
+    kind: Norm,
+    *,
+    weights: tuple[Parameter, ...],
+    name: str,
+) -> Tensor:
+    """Multiply by the weight, after the cast back or before it.
+
+    The product keeps what it multiplies; the weight's gradient is a sum over another product.
+    """
+    factor = scaled
+    if not kind.weighs_wide:
+        factor = cast(tape, scaled, x.itemsize, f"{name} narrow")
+    weighed = tape.like(f"{name} weighed" if kind.weighs_wide else name, factor)
     tape.add(
         Operation(
-            name=name,
+            name=weighed.name,
             kernel="memory",
-            inputs=(narrow,),
-            outputs=(out,),
+            inputs=(factor,),
+            outputs=(weighed,),
             parameters=weights,
-            saved=(narrow,),
-            backward_temporaries=(narrow.bytes,),
+            saved=(factor,),
+            backward_temporaries=(factor.bytes,),
             module=f"{tape.prefix}{name}",
         )
     )
     tape.hold(x, scaled)
-    return out
+    return cast(tape, weighed, x.itemsize, name) if kind.weighs_wide else weighed
 
 
 def _kernel(

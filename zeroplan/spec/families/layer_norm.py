@@ -13,9 +13,9 @@ from zeroplan.spec.families.shape import (
     decoder,
     layer_norm,
     read_shape,
-    rms_norm,
     sliding,
     uniform,
+    wide_rms_norm,
     window,
 )
 from zeroplan.spec.keys import Keys
@@ -60,7 +60,7 @@ def olmo(keys: Keys, name: str) -> Architecture:
 def olmo2(keys: Keys, name: str) -> Architecture:
     """OLMo 2: norms after the branches, and over all queries and all keys (`Olmo2Config`)."""
     shape = read_shape(keys, OLMO)
-    norm = rms_norm(shape.hidden)
+    norm = wide_rms_norm(shape.hidden)
     blocks = shape.layers * (_post_norm(norm, _wide_normed(_biased(keys, shape)), shape),)
     return decoder(keys, name, shape, blocks, norm)
 
@@ -68,7 +68,7 @@ def olmo2(keys: Keys, name: str) -> Architecture:
 def olmo3(keys: Keys, name: str) -> Architecture:
     """OLMo 3: OLMo 2 with three layers in four sliding (`Olmo3Config`)."""
     shape = read_shape(keys, OLMO)
-    norm, extent = rms_norm(shape.hidden), window(keys, 4096)
+    norm, extent = wide_rms_norm(shape.hidden), window(keys, 4096)
     attention = _wide_normed(_biased(keys, shape))
     blocks = tuple(
         _post_norm(norm, replace(attention, window=extent if slid else None), shape)
@@ -136,8 +136,8 @@ def _biased(keys: Keys, shape: Shape) -> Attention:
 def _wide_normed(attention: Attention) -> Attention:
     return replace(
         attention,
-        query_norm=rms_norm(attention.heads * attention.head_dim),
-        key_norm=rms_norm(attention.kv_heads * attention.head_dim),
+        query_norm=wide_rms_norm(attention.heads * attention.head_dim),
+        key_norm=wide_rms_norm(attention.kv_heads * attention.head_dim),
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "rms_norm",
     "sliding",
     "uniform",
+    "wide_rms_norm",
     "window",
 ]
 
@@ -114,6 +115,11 @@ def decoder(
 def rms_norm(width: int) -> Norm:
     """Return an RMSNorm with a weight."""
     return Norm(kind="rms", width=width)
+
+
+def wide_rms_norm(width: int) -> Norm:
+    """Return an RMSNorm whose weight multiplies in fp32 (`Gemma3RMSNorm`, `Olmo2RMSNorm`)."""
+    return Norm(kind="rms", width=width, weighs_wide=True)
 
 
 def layer_norm(width: int, *, weight: bool = True, bias: bool = True) -> Norm:

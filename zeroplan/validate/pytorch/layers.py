@@ -43,6 +43,7 @@ class Norm(nn.Module):
         shape = (kind.heads, kind.width) if kind.heads > 1 else (kind.width,)
         self.statistics = 1 if kind.kind == "rms" else 2
         self.eager = eager and kind.kind == "rms"
+        self.weighs_wide = kind.weighs_wide
         self.weight = nn.Parameter(torch.empty(shape)) if kind.weight else None
         self.bias = nn.Parameter(torch.empty(shape)) if kind.bias else None
 
@@ -55,7 +56,9 @@ class Norm(nn.Module):
         x = x.to(torch.float32)
         variance = x.pow(2).mean(-1, keepdim=True)
         x = x * torch.rsqrt(variance + 1e-6)
-        return x.to(dtype) if self.weight is None else self.weight * x.to(dtype)
+        if self.weight is None:
+            return x.to(dtype)
+        return (self.weight * x).to(dtype) if self.weighs_wide else self.weight * x.to(dtype)
 
 
 class Linear(nn.Module):
