@@ -35,6 +35,10 @@ NAN = float("nan")
         ({"gpus": 12, "gpus_per_node": 8}, "use 8 GPUs, or another gpus_per_node."),
         ({"gpus": 64, "shard_size": 8, "replicate_size": 4}, "is not cluster.gpus = 64"),
         ({"gpus": 64, "shard_size": 7}, "shard_size = 7 does not divide cluster.gpus = 64."),
+        (
+            {"activation_checkpointing": "selective", "checkpoint_reentrant": True},
+            "checkpoint_reentrant = true does not go with",
+        ),
         ({"gpus": 64, "reshard_after_forward": 5}, "does not divide the 64 ranks"),
         ({"strategy": "none"}, "set gpus = 1, or another strategy."),
     ],

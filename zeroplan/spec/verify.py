@@ -1,7 +1,7 @@
 """Rules that join keys of a run; those of a single key stand in its type."""
 
 from zeroplan.errors import SpecError
-from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice
+from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice, TrainingChoice
 
 __all__ = ["verify"]
 
@@ -13,6 +13,7 @@ def verify(run: Run) -> Run:
     """
     _verify_nodes(run.cluster)
     _verify_groups(run.sharding, run.cluster.gpus)
+    _verify_checkpointing(run.training)
     return run
 
 
@@ -22,6 +23,14 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
         raise SpecError(
             f"cluster.gpus = {cluster.gpus} is not a multiple of gpus_per_node = {per_node}: "
             f"use {cluster.gpus // per_node * per_node} GPUs, or another gpus_per_node."
+        )
+
+
+def _verify_checkpointing(training: TrainingChoice) -> None:
+    if training.activation_checkpointing == "selective" and training.checkpoint_reentrant:
+        raise SpecError(
+            "training.checkpoint_reentrant = true does not go with activation_checkpointing = "
+            "selective: PyTorch's reentrant checkpoint takes no policy. Set one of the two otherwise."
         )
 
 
