@@ -3,12 +3,14 @@
 import io
 from dataclasses import MISSING, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroplan.spec.applies import ignored_keys
+from zeroplan.spec.applies import ignored_keys, model_notes
+from zeroplan.spec.models import load_architecture
 from zeroplan.spec.reading import PRECISIONS, keys
 from zeroplan.spec.run import ClusterChoice, DeepSpeed, ModelChoice, Run, ShardingChoice
 from zeroplan.spec.toml import load_spec, to_dict, to_toml
@@ -194,3 +196,23 @@ def test_checkpointing_says_every_how_many_blocks(checkpointing: str, every: int
     run: Run = load_spec(model="70b", activation_checkpointing=checkpointing)
     assert run.training.checkpoint_every == every
     assert replace(run.training, activation_checkpointing="full").checkpoint_every == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "note"),
+    [
+        ({"model": "gpt2", "rope": "complex"}, "model.rope is ignored: gpt2 has no rotary"),
+        ({"model": "gpt2", "norm": "eager"}, "model.norm is ignored: gpt2 has no RMSNorm"),
+        ({"model": "gpt2", "sequence_length": 2048}, "2048 is beyond the 1024 positions"),
+    ],
+)
+def test_keys_without_a_meaning_for_the_model_are_told(keys: dict[str, Any], note: str) -> None:
+    run = load_spec(**keys)
+    (told,) = model_notes(run, load_architecture(run.model.source))
+    assert note in told
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "deepseek-v3"])
+def test_keys_with_a_meaning_for_the_model_need_no_note(model: str) -> None:
+    run = load_spec(model=model, rope="complex", norm="eager")
+    assert model_notes(run, load_architecture(model)) == ()

@@ -8,6 +8,7 @@ from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
 from zeroplan.sharding.groups import Groups, groups
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
+from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
@@ -62,7 +63,7 @@ def resolve(
         gpu=gpu,
         wires=wires,
         strategies=_strategies(filled),
-        notes=(*architecture.assumptions, *notes),
+        notes=(*architecture.assumptions, *notes, *model_notes(filled, architecture)),
     )
 
 

@@ -1,13 +1,15 @@
-"""Which strategies read which keys of the sharding tables; the others ignore them."""
+"""Which strategies and models read which keys; the others ignore them."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from zeroplan.rows import plain
+from zeroplan.spec.architecture import Architecture
+from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.reading import flatten, keys
 from zeroplan.spec.run import Run, Strategy
 
-__all__ = ["applies", "ignored_keys"]
+__all__ = ["applies", "ignored_keys", "model_notes"]
 
 _DDP: Final = frozenset[Strategy]({"ddp", "torch-zero1"})
 _FSDP2: Final = frozenset[Strategy]({"fsdp2", "hsdp"})
@@ -54,6 +56,33 @@ def ignored_keys(run: Run, strategies: Iterable[Strategy]) -> tuple[str, ...]:
         for dotted, value in flatten(plain(run)).items()
         if value != known[dotted].default and not applies(dotted, named)
     )
+
+
+def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
+    """Say which keys of a run have no meaning for its model, or go beyond it."""
+    parts = [
+        sublayer
+        for stack in architecture.stacks
+        for block in stack.blocks
+        for sublayer in block.sublayers
+    ]
+    positions = {getattr(part.component, "position", None) for part in parts}
+    latent = any(isinstance(part.component, LatentAttention) for part in parts)
+    norms = {norm.kind for part in parts for norm in (part.norm, part.residual_norm) if norm}
+    known, notes = keys(), []
+    if run.model.rope != known["model.rope"].default and not (latent or "rope" in positions):
+        notes.append(f"model.rope is ignored: {architecture.name} has no rotary positions.")
+    if run.model.norm != known["model.norm"].default and "rms" not in norms:
+        notes.append(f"model.norm is ignored: {architecture.name} has no RMSNorm.")
+    if run.model.loss != known["model.loss"].default and architecture.head is None:
+        notes.append(f"model.loss is ignored: {architecture.name} has no head.")
+    longest, asked = architecture.max_positions, run.training.sequence_length
+    if longest is not None and asked is not None and asked > longest:
+        notes.append(
+            f"training.sequence_length = {asked} is beyond the {longest} positions that the file "
+            "of the model allows."
+        )
+    return tuple(notes)
 
 
 def _readers(dotted: str) -> frozenset[Strategy]:

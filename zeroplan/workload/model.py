@@ -6,7 +6,8 @@ Every strategy sees the same list in forward order: embedding, blocks, the last 
 from typing import Literal
 
 from zeroplan.records import dataclass, replace
-from zeroplan.spec.architecture import Architecture, Attention, Block, Head, Stack
+from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Head, Stack
+from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
@@ -181,13 +182,18 @@ def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
 
 def _rotary_tables(stack: Stack, batch: Batch) -> tuple[Size, ...]:
     """Cosines and sines [sequence, head_dim] in the compute dtype, or one table of complex64."""
-    dims = {
-        part.component.rotary_dim or part.component.head_dim
-        for block in stack.blocks
-        for part in block.sublayers
-        if isinstance(part.component, Attention) and part.component.position == "rope"
-    }
+    dims = {_rotary_dim(part.component) for block in stack.blocks for part in block.sublayers}
+    dims.discard(0)
     if not dims:
         return ()
     elements = batch.sequence_length * max(dims)
     return (elements * 4,) if batch.rope == "complex" else 2 * (elements * batch.itemsize,)
+
+
+def _rotary_dim(part: Component) -> int:
+    """Elements of a head that are rotated; 0 where none are."""
+    if isinstance(part, LatentAttention):
+        return part.rope_dim
+    if isinstance(part, Attention) and part.position == "rope":
+        return part.rotary_dim or part.head_dim
+    return 0
