@@ -22,6 +22,13 @@ FSDP2: dict[str, dict[str, Any]] = {
     "checkpointed": {"activation_checkpointing": "full"},
     "separate root": {"root_wrap": "separate", "unshard_in_backward": False},
     "two micro-steps": {"gradient_accumulation_steps": 2, "synchronize_gradients": "last"},
+    "logits kept": {"keep_logits": True, "gradient_accumulation_steps": 2},
+    "two micro-steps reduced in bf16": {
+        "gradient_accumulation_steps": 2,
+        "reduce_dtype": "bf16",
+        "root_wrap": "separate",
+        "reshard_after_forward": False,
+    },
     "explicit prefetch": {"forward_prefetch_blocks": 2, "backward_prefetch_blocks": 2},
     "odd sizes": {"sequence_length": 77, "gpus": 3, "gpus_per_node": 3},
 }
@@ -29,6 +36,15 @@ OTHERS: dict[str, dict[str, Any]] = {
     "one GPU": {"strategy": "none", "gpus": 1, "precision": "bf16"},
     "ddp under autocast": {"strategy": "ddp"},
     "ddp in fp32": {"strategy": "ddp", "precision": "fp32", "gradient_as_bucket_view": True},
+    "one GPU without an optimizer": {
+        "strategy": "none",
+        "gpus": 1,
+        "precision": "bf16",
+        "optimizer": "none",
+    },
+    "ddp without an optimizer": {"strategy": "ddp", "precision": "fp32", "optimizer": "none"},
+    "fsdp1 without an optimizer": {"strategy": "fsdp1", "optimizer": "none"},
+    "hsdp without an optimizer": {"strategy": "hsdp", "shard_size": 4, "optimizer": "none"},
     "hsdp": {"strategy": "hsdp", "shard_size": 4, "gradient_clipping": 1.0},
     "fsdp1": {"strategy": "fsdp1"},
     "torch-zero1": {"strategy": "torch-zero1", "precision": "fp32"},
@@ -52,6 +68,11 @@ SLOW: dict[str, dict[str, Any]] = {
     "loop": {"optimizer_implementation": "for-loop", "loss": "model-dtype-logits"},
     "momentum": {"optimizer": "sgd-momentum"},
     "reduced in bf16": {"reduce_dtype": "bf16"},
+    "hsdp, reduced in each of two": {
+        "strategy": "hsdp",
+        "shard_size": 4,
+        "gradient_accumulation_steps": 2,
+    },
     "hsdp, reduced at the last": {
         "strategy": "hsdp",
         "shard_size": 4,

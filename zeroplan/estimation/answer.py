@@ -101,6 +101,7 @@ def plan_for(question: Question, row: Sharding, counted: dict[bool, Workload]) -
             norm=run.model.norm,
             rope=run.model.rope,
             loss=run.model.loss,
+            keep_logits=run.model.keep_logits,
             compile=run.model.compile,
             autocast=held.autocast,
         )

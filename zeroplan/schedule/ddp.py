@@ -90,7 +90,10 @@ def data_parallel_script(
         Sends them to the other ranks.
 
     """
-    step = _Step(plan, Recorder())
+    apart = plan.keeps_gradients and not (
+        plan.row.distributed and plan.choice.gradient_as_bucket_view
+    )
+    step = _Step(plan, Recorder(), grads_exist=plan.keeps_gradients, grads_apart=apart)
     for times, last in micro_steps(plan.micro_steps):
         every = plan.choice.synchronize_gradients == "every"
         reduces = plan.row.distributed and (last or every)
@@ -100,7 +103,7 @@ def data_parallel_script(
     step.recorder.phase = "optimizer"
     torch_optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
-    if step.grads_apart:
+    if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)
     held = plan.dtypes
     resident = (
@@ -108,6 +111,7 @@ def data_parallel_script(
             "parameters", "all", sum(round_up(n * held.parameter) * times for n, times in stored)
         ),
         Change("gradients", "gradient buckets", step.buckets_bytes),
+        *(_gradients(plan, plan.parameters) if apart else []),
         *torch_state_changes(updated, held),
         *inputs_and_buffers(plan),
     )
@@ -209,9 +213,14 @@ def _reduce(step: _Step, size: int, copies: int) -> None:
 
 def _drop_gradients(step: _Step, name: str, parameters: list[tuple[Parameter, int]]) -> None:
     """Free gradients: fresh ones once added to older ones or copied to a bucket, or all."""
-    itemsize = step.plan.dtypes.gradient
-    gone = (
-        Change("gradients", p.name, -round_up(p.elements * itemsize) * times)
+    held = _gradients(step.plan, parameters)
+    gone = tuple(Change(each.category, each.owner, -each.bytes) for each in held)
+    step.recorder.emit(name, "gradients", changes=gone)
+
+
+def _gradients(plan: Plan, parameters: list[tuple[Parameter, int]]) -> list[Change]:
+    itemsize = plan.dtypes.gradient
+    return [
+        Change("gradients", p.name, round_up(p.elements * itemsize) * times)
         for p, times in parameters
-    )
-    step.recorder.emit(name, "gradients", changes=tuple(gone))
+    ]

@@ -5,80 +5,31 @@ it at the end of the last backward. There is no reduce-scatter: by default the w
 all-reduced. Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
-from zeroplan.records import dataclass, field
+from collections.abc import Iterator
+
+from zeroplan.schedule.deepspeed_arrivals import Arrivals, largest_copied
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     FP64,
+    Copies,
     FlatGroup,
-    accumulation_itemsize,
     collective,
     flat_parameters,
     fresh_category,
-    numbered,
+    in_running_order,
     transient,
+    unit_starts,
 )
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
+from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, write
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.stretches import micro_steps
-from zeroplan.sharding.layout import unique
+from zeroplan.schedule.stretches import micro_steps, periods
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["bucket_script"]
-
-
-@dataclass(slots=True)
-class _Step:
-    """The step being written."""
-
-    plan: Plan
-    recorder: Recorder
-    group: FlatGroup
-    reduction: BucketReduction
-    standing: dict[int, int] = field(default_factory=dict)
-    """Gradients in storages of their own, by their parameter's place. [B]"""
-    members: list[int] = field(default_factory=list)
-    """Places of what the bucket holds."""
-    stale: list[int] = field(default_factory=list)
-    """Places of reduced gradients of other ranks that wait for the next reduction."""
-    filled: int = 0
-    """[elements]"""
-    buffers_bytes: int = 0
-    """The bucket while it exists; two of them where reduction overlaps backward. [B]"""
-    keeps: bool = False
-    """Whether the buffer of this rank's gradients of this micro-step exists."""
-    accumulates: bool = False
-    """Whether gradients of earlier micro-steps are kept."""
-
-    @property
-    def by_hooks(self) -> bool:
-        """Whether the bucket is filled as gradients arrive."""
-        return self.plan.row.divides_gradients or bool(self.plan.choice.deepspeed.overlap_comm)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element of a gradient that waits for its reduction."""
-        if self.plan.row.divides_gradients:
-            return self.plan.dtypes.compute
-        return accumulation_itemsize(self.plan)
-
-    def drop(self, place: int) -> list[Change]:
-        """Free a gradient that has a storage of its own."""
-        size = self.standing.pop(place, 0)
-        return [Change(fresh_category(self.plan), "gradient", -size)] if size else []
-
-    def owns(self, place: int) -> bool:
-        """Whether this rank updates a piece of a parameter."""
-        return self.group.fullest_pieces[place] > 0
-
-    def kept_bytes(self) -> int:
-        """Reduced gradients of one micro-step: in one buffer, or where autograd put them [B]."""
-        if self.plan.choice.deepspeed.contiguous_gradients:
-            return self.group.kept_bytes(self.plan.dtypes.compute)
-        sizes = [n for place, n in enumerate(self.group.elements) if self.owns(place)]
-        return sum(int(round_up(n * self.itemsize)) for n in sizes)
 
 
 def bucket_script(plan: Plan) -> Script:
@@ -89,7 +40,17 @@ def bucket_script(plan: Plan) -> Script:
         round_robin=plan.choice.deepspeed.round_robin_gradients,
     )
     recorder = Recorder()
-    step = _Step(plan, recorder, group, BucketReduction(plan, recorder, group))
+    reduction = BucketReduction(plan=plan, group=group)
+    limit = plan.choice.deepspeed.reduce_bucket_size
+    step = Step(
+        plan=plan,
+        recorder=recorder,
+        group=group,
+        starts=unit_starts(plan),
+        reduction=reduction,
+        limit=limit,
+        copied_limit=largest_copied(plan),
+    )
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times):
             _forward(step)
@@ -98,7 +59,7 @@ def bucket_script(plan: Plan) -> Script:
     return Script(resident=_resident(step), items=tuple(recorder.items))
 
 
-def _resident(step: _Step) -> tuple[Change, ...]:
+def _resident(step: Step) -> tuple[Change, ...]:
     held, shard = step.plan.dtypes, step.group.shard
     flat = round_up(shard * step.group.ranks * held.parameter)
     return (
@@ -108,128 +69,110 @@ def _resident(step: _Step) -> tuple[Change, ...]:
     )
 
 
-def _forward(step: _Step) -> None:
+def _forward(step: Step) -> None:
     step.recorder.phase = "forward"
     for index in step.plan.walk_forward(step.recorder):
         for part in step.plan.forward_parts(index):
             step.recorder.compute("forward", step.plan.owner(index), part)
 
 
-def _backward(step: _Step, *, last: bool) -> None:
-    """Run backward; the bucket straddles blocks, so that each is told for itself."""
+def _backward(step: Step, *, last: bool) -> None:
     plan, recorder = step.plan, step.recorder
     recorder.phase = "backward"
-    enters = plan.row.divides_gradients or (last and step.by_hooks)
-    for index, start in numbered(plan, forward=False):
-        recorder.block = plan.block_numbers[index]
-        places = {id(p): start + i for i, p in enumerate(unique(plan.units[index].parameters))}
-        for part, parameters in plan.gradient_chunks(index):
-            recorder.compute("backward", plan.owner(index), part)
-            for parameter in parameters:
-                _arrive(step, places[id(parameter)])
-                if enters:
-                    _enter(step, places[id(parameter)])
-    recorder.block = None
+    divides = plan.row.divides_gradients
+    enter = divides or (last and step.by_hooks)
+    arrivals = Arrivals(plan, accumulated=step.waiting, enter=enter)
+    if enter:
+        _reduce_on_the_way(step, arrivals)
+    else:
+        for index in plan.walk_backward(recorder):
+            arrivals.emit(recorder, index, _bring_bucket(step, arrivals, index))
+        step.waiting = True
     if last and not step.by_hooks:
-        for place in sorted(step.standing):
-            _enter(step, place)
-    if last or plan.row.divides_gradients:
-        _finish(step)
+        _reduce_at_the_end(step)
+    if last or divides:
+        finish(step)
 
 
-def _arrive(step: _Step, place: int) -> None:
-    """Take a fresh gradient in: the first one of a backward brings the bucket with it."""
-    plan, elements = step.plan, step.group.elements[place]
-    settings, category = plan.choice.deepspeed, fresh_category(plan)
-    changes: list[Change] = []
-    if settings.contiguous_gradients and not step.buffers_bytes:
-        one = int(round_up(settings.reduce_bucket_size * step.itemsize))
-        step.buffers_bytes = one * (2 if settings.overlap_comm else 1)
-        changes.append(Change("reduce_scatter_buffers", "bucket", step.buffers_bytes))
-    size = int(round_up(elements * step.itemsize))
-    if step.itemsize != plan.dtypes.compute:
-        fresh = round_up(elements * plan.dtypes.compute)
-        changes += [Change(category, "gradient", size), Change(category, "gradient", -fresh)]
-    if place in step.standing:
-        changes.append(Change(category, "gradient", -size))
-    step.standing[place] = size
-    if changes:
-        step.recorder.emit("accumulate", "gradients", changes=tuple(changes))
+def _bring_bucket(step: Step, arrivals: Arrivals, index: int) -> int:
+    """Let the first gradient of a backward bring the bucket with it, return the parts up to it."""
+    settings, gradients = step.plan.choice.deepspeed, arrivals.of(index)
+    if step.brought or not settings.contiguous_gradients or not gradients:
+        return 0
+    step.brought = True
+    first = gradients[0].at - 1
+    arrivals.emit(step.recorder, index, 0, first)
+    one = int(round_up(settings.reduce_bucket_size * step.reduction.itemsize))
+    step.buffers_bytes = one * (2 if settings.overlap_comm else 1)
+    born = Change("reduce_scatter_buffers", "bucket", step.buffers_bytes)
+    step.recorder.emit("bucket", "gradients", changes=(born,))
+    return first
 
 
-def _enter(step: _Step, place: int) -> None:
-    """Copy a gradient into the bucket, reducing first what is in there if it would overflow.
-
-    One that is larger than the bucket is reduced where it is.
-    """
-    elements, settings = step.group.elements[place], step.plan.choice.deepspeed
-    if step.filled + elements > settings.reduce_bucket_size:
-        _flush(step)
-    step.members.append(place)
-    step.filled += elements
-    if settings.contiguous_gradients and elements <= settings.reduce_bucket_size:
-        size = step.standing[place]
-        step.recorder.emit(
-            "copy to bucket", "gradients", changes=tuple(step.drop(place)), traffic_bytes=2 * size
-        )
+Cuts = tuple[tuple[int, Flush], ...]
+"""Reductions of the bucket in a unit's backward, and the parts before which they come."""
 
 
-def _flush(step: _Step) -> None:
-    """Reduce the bucket, copy this rank's gradients out of it, drop those of other ranks.
-
-    Where reduction overlaps backward but gradients stay where autograd put them, those of other
-    ranks go before the next reduction only (`_clear_previous_reduced_grads`).
-    """
-    if not step.members:
-        return
-    reduction, settings = step.reduction, step.plan.choice.deepspeed
-    own = [place for place in step.members if step.owns(place)]
-    before = [change for place in step.stale for change in step.drop(place)]
-    if reduction.compact and own and not step.accumulates:
-        step.accumulates = True
-        before.append(Change("gradients", "fp32 part", round_up(step.group.shard * FP32)))
-    step.recorder.emit("before reduction", "gradients", changes=tuple(before))
-    reduction.run(step.members, step.itemsize)
-    foreign = [p for p in step.members if p not in own] if step.plan.row.divides_gradients else []
-    late = settings.overlap_comm and not settings.contiguous_gradients
-    step.stale, gone = (foreign, []) if late else ([], foreign)
-    after: list[Change] = []
-    if settings.contiguous_gradients and own and not reduction.compact:
-        if not step.keeps:
-            after.append(Change("gradients", "kept gradients", step.kept_bytes()))
-        step.keeps = True
-        gone = [*gone, *own]
-    after += [change for place in gone for change in step.drop(place)]
-    step.members, step.filled = [], 0
-    step.recorder.emit(
-        "keep own gradients",
-        "bucket",
-        stream=reduction.stream,
-        changes=tuple(after),
-        traffic_bytes=2 * sum(step.group.elements[place] for place in own) * step.itemsize,
-    )
+def _reduce_on_the_way(step: Step, arrivals: Arrivals) -> None:
+    """Run backward; copies of a block in which the bucket is cut alike are told once."""
+    for copies in in_running_order(step.plan, forward=False):
+        begin = _bring_bucket(step, arrivals, copies.units[0])
+        cuts = list(_cuts(step, arrivals, copies))
+        for alike in periods(cuts):
+            with step.recorder.repeat(alike.times, len(alike.units) * copies.stride):
+                for copy in alike.units:
+                    for index, of_unit in zip(copies.units_of(copy), cuts[copy], strict=True):
+                        step.recorder.block = step.plan.block_numbers[index]
+                        _write_unit(step, arrivals, index, of_unit, begin)
+                        begin = 0
+    step.recorder.block = None
 
 
-def _finish(step: _Step) -> None:
-    """Reduce what is left, add to the gradients of earlier micro-steps, drop the bucket."""
-    _flush(step)
-    changes = [Change("reduce_scatter_buffers", "bucket", -step.buffers_bytes)]
-    step.buffers_bytes, step.keeps, step.stale = 0, False, []
-    for place in list(step.standing):
-        size = step.standing[place]
-        changes += step.drop(place)
-        if step.owns(place) and not step.reduction.compact:
-            changes.append(Change("gradients", "kept gradients", size))
-    if not step.reduction.compact:
-        if step.accumulates:
-            changes.append(Change("gradients", "kept gradients", -step.kept_bytes()))
-        step.accumulates = True
-    step.recorder.emit(
-        "end of backward", "gradients", changes=tuple(changes), waits=(step.reduction.stream,)
-    )
+def _cuts(step: Step, arrivals: Arrivals, copies: Copies) -> Iterator[tuple[Cuts, ...]]:
+    """Let the gradients of copies enter the bucket, yield by copy and unit what that takes."""
+    for copy in range(copies.times):
+        yield tuple([tuple(_fill(step, arrivals, index)) for index in copies.units_of(copy)])
 
 
-def _update(step: _Step) -> None:
+def _fill(step: Step, arrivals: Arrivals, index: int) -> Iterator[tuple[int, Flush]]:
+    start = step.starts[index]
+    for at, place, elements in arrivals.of(index):
+        if step.overflows(elements):
+            yield at, flush(step)
+        step.enter(start + place, elements)
+
+
+def _write_unit(step: Step, arrivals: Arrivals, index: int, cuts: Cuts, begin: int) -> None:
+    """Write a unit's backward from a part on, with reductions between."""
+    for at, reduction in cuts:
+        arrivals.emit(step.recorder, index, begin, at)
+        write(step, reduction)
+        begin = at
+    arrivals.emit(step.recorder, index, begin)
+
+
+def _reduce_at_the_end(step: Step) -> None:
+    """Fill and reduce the bucket with gradients that wait, in the order of registration."""
+    buckets: list[tuple[int, Flush]] = []
+    for place, elements in enumerate(step.group.elements):
+        if step.overflows(elements):
+            buckets.append(close(step))
+        step.enter(place, elements)
+    buckets.append(close(step))
+    category = fresh_category(step.plan)
+    for alike in periods(buckets):
+        with step.recorder.repeat(alike.times):
+            for copied, reduction in [buckets[index] for index in alike.units]:
+                step.recorder.emit(
+                    "copy to bucket",
+                    "gradients",
+                    changes=(Change(category, "gradients", -copied),),
+                    traffic_bytes=2 * copied,
+                )
+                write(step, reduction)
+
+
+def _update(step: Step) -> None:
     """Check for overflow, take the norm in fp64, cast the part to fp32, step, gather."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
     recorder.phase = "optimizer"
@@ -239,7 +182,7 @@ def _update(step: _Step) -> None:
             "check overflow",
             "optimizer",
             collective=collective("all_reduce", ranks, 1, 1),
-            traffic_bytes=2 * shard * step.itemsize,
+            traffic_bytes=2 * shard * step.reduction.itemsize,
         )
     recorder.emit(
         "gradient norm",
@@ -248,13 +191,13 @@ def _update(step: _Step) -> None:
             "temporaries", "fp64 gradient", round_up(max(step.group.fullest_pieces) * FP64)
         ),
         collective=collective("all_reduce", ranks, FP32, FP32),
-        traffic_bytes=shard * (step.itemsize + 2 * FP64),
+        traffic_bytes=shard * (step.reduction.itemsize + 2 * FP64),
     )
     recorder.emit(
         "fp32 part",
         "optimizer",
         changes=_cast(step),
-        traffic_bytes=shard * (3 * step.itemsize + FP32),
+        traffic_bytes=shard * (3 * step.reduction.itemsize + FP32),
     )
     torch_optimizer_step(recorder, [(shard, 1)], held)
     size = shard * held.parameter
@@ -266,15 +209,15 @@ def _update(step: _Step) -> None:
     )
 
 
-def _cast(step: _Step) -> tuple[Change, ...]:
+def _cast(step: Step) -> tuple[Change, ...]:
     """Flatten the part's gradients and cast them to fp32; a compact part is that already."""
     if step.reduction.compact:
         return ()
     wide = Change("gradients", "fp32 part", round_up(step.group.shard * FP32))
     kept = Change("gradients", "kept gradients", -step.kept_bytes())
-    if step.itemsize == FP32:
+    if step.reduction.itemsize == FP32:
         return (wide, kept)
     pieces = sum(elements > 0 for elements in step.group.fullest_pieces)
-    size = round_up(step.group.shard * step.itemsize) if pieces > 1 else 0
+    size = round_up(step.group.shard * step.reduction.itemsize) if pieces > 1 else 0
     flat = transient("gradients", "flat part", size)
     return (*flat[:1], wide, *flat[1:], kept)

@@ -5,27 +5,31 @@ Source: deepspeed/runtime/engine.py, deepspeed/runtime/zero/stage_1_and_2.py (0.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group
 from zeroplan.sharding.layout import flat_shard_elements, unique
-from zeroplan.units import DTYPE_BYTES, Size, ceil_div, round_up
+from zeroplan.units import DTYPE_BYTES, Size, round_up
 from zeroplan.workload.changes import Category, Change
 from zeroplan.workload.tape import Parameter
 
 __all__ = [
     "FP32",
     "FP64",
+    "Copies",
     "FlatGroup",
     "accumulation_itemsize",
     "collective",
     "flat_parameters",
     "fresh_category",
-    "numbered",
+    "gradient_itemsize",
+    "in_running_order",
     "transient",
+    "unit_starts",
     "wire_itemsize",
 ]
 
@@ -43,6 +47,11 @@ def accumulation_itemsize(plan: Plan) -> int:
     """Return the bytes per element in which gradients accumulate (`grad_accum_dtype`)."""
     asked = plan.choice.deepspeed.grad_accum_dtype
     return DTYPE_BYTES[asked] if asked else plan.dtypes.compute
+
+
+def gradient_itemsize(plan: Plan) -> int:
+    """Return the bytes per element of a gradient that waits for ZeRO-1 or ZeRO-2's reduction."""
+    return plan.dtypes.compute if plan.row.divides_gradients else accumulation_itemsize(plan)
 
 
 def fresh_category(plan: Plan) -> Category:
@@ -63,22 +72,50 @@ def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...
     return (*born, *(Change(category, owner, -change.bytes) for change in born))
 
 
+class Copies(NamedTuple):
+    """Equal blocks in the order in which they run."""
+
+    units: tuple[int, ...]
+    """Of the first copy."""
+    times: int
+    stride: int
+    """Units from one copy to the next; negative in backward."""
+
+    def units_of(self, copy: int) -> tuple[int, ...]:
+        """Return the units of a copy."""
+        return tuple([index + copy * self.stride for index in self.units])
+
+
+def in_running_order(plan: Plan, *, forward: bool) -> Iterator[Copies]:
+    """Yield the stretches of a model as forward or backward comes to them."""
+    for stretch in plan.stretches if forward else reversed(plan.stretches):
+        period = len(stretch.units)
+        if forward:
+            yield Copies(stretch.units, stretch.times, period)
+        else:
+            later = (stretch.times - 1) * period
+            first = tuple([index + later for index in reversed(stretch.units)])
+            yield Copies(first, stretch.times, -period)
+
+
 def flat_parameters(plan: Plan) -> list[Parameter]:
     """List every parameter of every unit in the order of registration, tied ones left out."""
-    return [p for unit in plan.units for p in unique(unit.parameters)]
+    return [p for owned in _owned(plan) for p in owned]
 
 
-def numbered(plan: Plan, *, forward: bool) -> Iterator[tuple[int, int]]:
-    """Yield each unit in the order in which it runs, with the place of its first parameter.
+def unit_starts(plan: Plan) -> tuple[int, ...]:
+    """Return the place of each unit's first parameter among all, and last of all their number.
 
-    Equal blocks share their parameters, so a parameter is known by its place among all.
+    Equal blocks share their parameters, so a parameter is known by its place.
     """
-    start, starts = 0, []
-    for unit in plan.units:
-        starts.append(start)
-        start += len(unique(unit.parameters))
-    pairs = list(enumerate(starts))
-    yield from pairs if forward else reversed(pairs)
+    return tuple(accumulate(map(len, _owned(plan)), initial=0))
+
+
+def _owned(plan: Plan) -> list[tuple[Parameter, ...]]:
+    """List each unit's own parameters; equal blocks share them."""
+    known = {id(unit): unit for unit in plan.units}
+    owned = {key: unique(unit.parameters) for key, unit in known.items()}
+    return [owned[id(unit)] for unit in plan.units]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +142,21 @@ class FlatGroup:
         order = list(range(len(self.elements)))
         if self.round_robin:
             order.sort(key=lambda place: place % self.ranks)
-        found: dict[int, tuple[tuple[int, int], ...]] = {}
-        start = 0
+        found: list[tuple[tuple[int, int], ...]] = [()] * len(order)
+        start, shard = 0, self.shard
         for place in order:
-            end = start + self.elements[place]
-            found[place] = tuple(
-                (rank, min(end, (rank + 1) * self.shard) - max(start, rank * self.shard))
-                for rank in range(start // self.shard, int(ceil_div(end, self.shard)))
-            )
+            size = self.elements[place]
+            end = start + size
+            first, last = start // shard, (end - 1) // shard
+            if first == last:
+                found[place] = ((first, size),)
+            else:
+                found[place] = tuple(
+                    (rank, min(end, (rank + 1) * shard) - max(start, rank * shard))
+                    for rank in range(first, last + 1)
+                )
             start = end
-        return tuple(found[place] for place in range(len(order)))
+        return tuple(found)
 
     @cached_property
     def held_elements(self) -> tuple[int, ...]:
@@ -133,7 +175,8 @@ class FlatGroup:
     @cached_property
     def fullest_pieces(self) -> tuple[int, ...]:
         """What the fullest rank owns of each parameter [elements]."""
-        return tuple(dict(pieces).get(self.fullest_rank, 0) for pieces in self.spans)
+        fullest = self.fullest_rank
+        return tuple([sum([n for rank, n in pieces if rank == fullest]) for pieces in self.spans])
 
     def kept_bytes(self, itemsize: int) -> int:
         """Gradients that the fullest rank keeps, in one buffer [B]."""

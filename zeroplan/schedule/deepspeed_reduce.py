@@ -5,22 +5,24 @@ deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple
 
-from zeroplan.records import dataclass
+from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
     FP32,
     FlatGroup,
     accumulation_itemsize,
-    collective,
+    gradient_itemsize,
     transient,
     wire_itemsize,
 )
-from zeroplan.schedule.events import Recorder, Stream
+from zeroplan.schedule.events import Stream
 from zeroplan.schedule.plan import Plan
 from zeroplan.units import round_up
+from zeroplan.workload.changes import Change
 
-__all__ = ["BucketReduction"]
+__all__ = ["BucketReduction", "Call"]
 
 EVERYONE = -1
 """Destination of what is all-reduced."""
@@ -35,32 +37,54 @@ class _Run(NamedTuple):
     """Those that this rank adds to its fp32 part. [elements]"""
 
 
-@dataclass(slots=True)
+CallName = Literal["all_reduce", "reduce"]
+
+
+class Call(NamedTuple):
+    """One call that reduces a bucket or a part of it."""
+
+    name: CallName
+    size: int
+    """On the wire. [B]"""
+    copies: tuple[Change, ...]
+    copied_bytes: int
+    """Of all copies together. [B]"""
+
+
+@dataclass(kw_only=True)
 class BucketReduction:
     """Reduces buckets, on a stream of its own where reduction overlaps backward."""
 
     plan: Plan
-    recorder: Recorder
     group: FlatGroup
+    known: dict[tuple[CallName, int, int, int], Call] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def stream(self) -> Stream:
         """Where reductions run (`overlap_comm`)."""
         return "all-reduce" if self.plan.choice.deepspeed.overlap_comm else "compute"
 
-    @property
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes per element of a gradient that waits."""
+        return gradient_itemsize(self.plan)
+
+    @cached_property
+    def wire(self) -> int:
+        """Bytes per element of a reduction."""
+        return wire_itemsize(self.plan)
+
+    @cached_property
     def compact(self) -> bool:
         """Whether reduced gradients are added up in one fp32 vector of this rank's part."""
         return accumulation_itemsize(self.plan) == FP32 != self.plan.dtypes.compute
 
-    def run(self, members: list[int], itemsize: int) -> None:
-        """Reduce a bucket; the compute stream first waits for the one before it."""
-        if self.stream != "compute":
-            self.recorder.emit("wait for reduction", "bucket", waits=(self.stream,))
+    def calls(self, members: list[int]) -> Iterator[Call]:
+        """Yield the calls that reduce a bucket."""
         settings = self.plan.choice.deepspeed
         if settings.contiguous_gradients and settings.reduce_scatter:
-            for rank, runs in self._calls(members):
-                self._reduce(rank, runs, itemsize, copies=len(runs) > 1)
+            for rank, runs in self._runs_of_calls(members):
+                yield self._call(rank, runs, copies=len(runs) > 1)
         else:
             pieces = self.group.fullest_pieces
             runs = [
@@ -68,65 +92,64 @@ class BucketReduction:
                 for p in members
             ]
             copies = not settings.contiguous_gradients and len(runs) > 1
-            self._reduce(EVERYONE, runs, itemsize, copies=copies)
+            yield self._call(EVERYONE, runs, copies=copies)
 
-    def _calls(self, members: list[int]) -> Iterator[tuple[int, list[_Run]]]:
+    def _runs_of_calls(self, members: list[int]) -> Iterator[tuple[int, list[_Run]]]:
         """Yield the runs that one call reduces, with their owner where it alone gets them.
 
         A call takes no more when it has passed the size of the bucket, which only a gradient
         that is larger than the bucket does.
         """
         settings = self.plan.choice.deepspeed
-        by_owner: dict[int, list[_Run]] = {}
+        limit, by_owner = settings.reduce_bucket_size, dict[int, list[_Run]]()
         for run in self._runs(members):
             owner = EVERYONE if settings.use_multi_rank_bucket_allreduce else run.rank
             by_owner.setdefault(owner, []).append(run)
         for owner, runs in by_owner.items():
-            call: list[_Run] = []
+            call, size = list[_Run](), 0
             for run in runs:
                 call.append(run)
-                if sum(r.elements for r in call) > settings.reduce_bucket_size:
+                size += run.elements
+                if size > limit:
                     yield owner, call
-                    call = []
+                    call, size = [], 0
             if call:
                 yield owner, call
 
     def _runs(self, members: list[int]) -> list[_Run]:
         """Cut the bucket by destination; what is added to the fp32 part stays in pieces."""
         runs: list[_Run] = []
+        apart = self.group.fullest_rank if self.compact else EVERYONE
+        rank, size = EVERYONE, 0
         for place in members:
-            for rank, elements in self.group.spans[place]:
-                if self.compact and rank == self.group.fullest_rank:
-                    runs.append(_Run(rank, elements, elements))
-                elif runs and runs[-1].rank == rank:
-                    runs.append(_Run(rank, runs.pop().elements + elements, 0))
-                else:
-                    runs.append(_Run(rank, elements, 0))
+            for owner, elements in self.group.spans[place]:
+                if owner == rank != apart:
+                    size += elements
+                    continue
+                if size:
+                    runs.append(_Run(rank, size, size if rank == apart else 0))
+                rank, size = owner, elements
+        runs.append(_Run(rank, size, size if rank == apart else 0))
         return runs
 
-    def _reduce(self, owner: int, runs: list[_Run], itemsize: int, *, copies: bool) -> None:
-        """Make one call, on a flat copy of several runs, cast to the dtype of the wire.
+    def _call(self, owner: int, runs: list[_Run], *, copies: bool) -> Call:
+        """Return a call, on a flat copy of several runs; equal ones are the same."""
+        name: CallName = "all_reduce" if owner == EVERYONE else "reduce"
+        elements, added = sum([run.elements for run in runs]), max([run.added for run in runs])
+        key = (name, elements, elements if copies else 0, added)
+        if key not in self.known:
+            self.known[key] = self._new_call(*key)
+        return self.known[key]
 
-        Before the last of these copies goes, each own piece is cast to fp32 and added up.
+    def _new_call(self, name: CallName, elements: int, copied: int, added: int) -> Call:
+        """Cast what is sent to the dtype of the wire.
+
+        Before the last copy goes, each own piece is cast to fp32 and added up.
         """
-        elements, wire = sum(run.elements for run in runs), wire_itemsize(self.plan)
-        flat = round_up(elements * itemsize) if copies else 0
-        cast = round_up(elements * wire) if wire != itemsize else 0
-        added = max(run.added for run in runs) if wire != FP32 else 0
+        wire, itemsize = self.wire, self.itemsize
+        flat = int(round_up(copied * itemsize))
+        cast = int(round_up(elements * wire)) if wire != itemsize else 0
         made = transient("reduce_scatter_buffers", "bucket", flat, cast)
-        fp32 = transient("temporaries", "fp32 gradient", round_up(added * FP32))
-        size = elements * wire
-        self.recorder.emit(
-            "all-reduce" if owner == EVERYONE else "reduce",
-            "bucket",
-            stream=self.stream,
-            changes=(*made[:-1], *fp32, *made[-1:]),
-            collective=collective(
-                "all_reduce" if owner == EVERYONE else "reduce",
-                self.plan.groups.shard,
-                size,
-                size,
-            ),
-            traffic_bytes=4 * (flat + cast),
-            waits=("compute",),
-        )
+        own = round_up(added * FP32) if wire != FP32 else 0
+        fp32 = transient("temporaries", "fp32 gradient", own)
+        return Call(name, elements * wire, (*made[:-1], *fp32, *made[-1:]), flat + cast)

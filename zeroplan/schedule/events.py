@@ -136,7 +136,7 @@ class Recorder:
         self.items = outer
         if times == 1:
             self.items.extend(inner)
-        else:
+        elif inner:
             self.items.append(Repeat(items=inner, times=times, stride=stride))
 
     def emit(

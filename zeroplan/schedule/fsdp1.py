@@ -67,8 +67,8 @@ def fsdp1_script(plan: Plan) -> Script:
     recorder = Recorder()
     unshard, reduce = Unshard(plan, recorder), Reduce(plan, recorder)
     step = _Step(plan, recorder, flat_units(plan), unshard, reduce)
-    keeps = plan.choice.use_orig_params
-    if keeps:
+    drops, late = not plan.keeps_gradients, plan.choice.use_orig_params
+    if drops and late:
         _release_gradients(step, "root pre-forward")
     for times, last in micro_steps(plan.micro_steps):
         step.synchronizes = last or plan.choice.synchronize_gradients == "every"
@@ -82,7 +82,7 @@ def fsdp1_script(plan: Plan) -> Script:
     if plan.training.gradient_clipping:
         clip_by_local_norm(recorder, sum(times for _, times in sizes), plan.groups.shard)
     torch_optimizer_step(recorder, sizes, plan.dtypes)
-    if not keeps:
+    if drops and not late:
         _release_gradients(step, "zero_grad")
     return Script(resident=_resident(step, sizes), items=tuple(recorder.items))
 
@@ -99,7 +99,8 @@ def _release_gradients(step: _Step, name: str) -> None:
 
 def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
     held = step.plan.dtypes
-    gradients = [step.gradients] if step.plan.choice.use_orig_params else []
+    outlive = step.plan.choice.use_orig_params or step.plan.keeps_gradients
+    gradients = [step.gradients] if outlive else []
     shards = [
         Change("parameters", u.name, round_up(u.flat.shard_elements * held.parameter) * u.times)
         for u in step.units

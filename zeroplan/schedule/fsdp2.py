@@ -64,9 +64,10 @@ def fsdp2_script(plan: Plan) -> Script:
     sizes = [(dim0_shard_elements(p, ranks), times) for p, times in plan.parameters]
     if plan.training.gradient_clipping:
         tensors = sum(times for _, times in sizes)
-        clip_by_norm_vector(recorder, tensors, plan.groups.shard)
+        clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
     torch_optimizer_step(recorder, sizes, plan.dtypes)
-    step.reduce.zero_grad(groups)
+    if not plan.keeps_gradients:
+        step.reduce.zero_grad(groups)
     return Script(resident=_resident(step, sizes), items=tuple(recorder.items), pools=POOLS)
 
 
@@ -76,7 +77,9 @@ def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups
     ]
-    return (*shards, *torch_state_changes(sizes, held), *inputs_and_buffers(step.plan))
+    gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
+    states = torch_state_changes(sizes, held)
+    return (*shards, *gradients, *states, *inputs_and_buffers(step.plan))
 
 
 def _forward(step: _Step) -> None:
@@ -93,8 +96,9 @@ def _forward(step: _Step) -> None:
         step.recorder.compute("forward", plan.owner(index), model)
         if index == group.units[-1] and not group.is_root:
             gather.reshard_after_forward(group)
-        if loss.steps:
+        if plan.units[index].kind == "head":
             _leave_root(step)
+        if loss.steps:
             step.recorder.compute("loss", plan.owner(index), loss)
 
 

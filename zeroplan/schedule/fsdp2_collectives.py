@@ -124,11 +124,12 @@ class Gather:
 
     def _reshard_to_fewer(self, group: FsdpGroup, fewer: int) -> Iterator[Change]:
         """Clone a part of each parameter before the whole of it goes, one after the other."""
-        itemsize, category = self.plan.dtypes.compute, "unsharded_parameters"
+        itemsize = self.plan.dtypes.compute
         for p in group.parameters.parameters:
             alone = replace(group.parameters, parameters=(p,))
-            yield Change(category, group.name, alone.unsharded_bytes(itemsize, fewer))
-            yield Change(category, group.name, -alone.unsharded_bytes(itemsize))
+            part, whole = alone.unsharded_bytes(itemsize, fewer), alone.unsharded_bytes(itemsize)
+            yield Change("unsharded_parameters", group.name, part)
+            yield Change("unsharded_parameters", group.name, -whole)
         group.kept_bytes = group.parameters.unsharded_bytes(itemsize, fewer)
         group.unsharded = False
 
@@ -175,10 +176,10 @@ class Reduce:
         return [c for new, old in zip(kept, _freed(fresh), strict=True) for c in (new, old)]
 
     def run(self, group: FsdpGroup, *, last: bool) -> None:
-        """Copy the gradients into one buffer, reduce-scatter it, cast, all-reduce across copies.
+        """Copy the gradients into one buffer, reduce-scatter it, all-reduce across copies, cast.
 
-        Every gradient goes with the copy-in but the last one, which the loop over several ranks'
-        chunks holds.
+        Every gradient goes with the copy-in but the last one, which a loop variable of
+        `foreach_reduce` holds until that returns, where there are several ranks.
         """
         held, part = self.plan.dtypes, group.parameters
         ranks = self.plan.groups.shard
@@ -202,7 +203,6 @@ class Reduce:
             "reduce-scatter",
             group.name,
             stream="reduce-scatter",
-            changes=tuple(grads[-1:]) if loops else (),
             collective=Collective(
                 name="reduce_scatter",
                 group=ranks,
@@ -214,6 +214,8 @@ class Reduce:
             waits=("compute",),
         )
         self._across_copies(group, out, last=last)
+        if loops:
+            self.recorder.emit("drop the last gradient", group.name, changes=(grads[-1],))
 
     def _across_copies(self, group: FsdpGroup, out: Size, *, last: bool) -> None:
         replicate = self.plan.groups.replicate
@@ -244,21 +246,20 @@ class Reduce:
 
         HSDP keeps every group's all-reduce buffer until the end of backward.
         """
-        held, name = self.plan.dtypes, group.name
+        held, owner = self.plan.dtypes, self._output_owner(group)
         changes: list[Change] = []
-        gradient = out
         if held.reduce != held.gradient:
             gradient = group.parameters.flat_shard_bytes(held.gradient)
-            changes.append(Change("gradients", name, gradient))
-            if self.plan.groups.replicate.ranks > 1:
-                self.retained_bytes += out * group.times
-            else:
-                changes.append(Change("gradients", REDUCED, -out))
-        if group.has_gradient:
-            changes.append(Change("gradients", name, -gradient))
+            changes.append(Change("gradients", group.name, gradient))
+            if group.has_gradient:
+                changes.append(Change("gradients", group.name, -gradient))
+        if owner == REDUCED and self.plan.groups.replicate.ranks > 1:
+            self.retained_bytes += out * group.times
+        elif owner == REDUCED:
+            changes.append(Change("gradients", REDUCED, -out))
         group.has_gradient = True
         if changes:
-            self.recorder.emit("assign gradient", name, changes=tuple(changes))
+            self.recorder.emit("assign gradient", group.name, changes=tuple(changes))
 
     def drop_input(self) -> list[Change]:
         """Free the newest reduce-scatter input."""
@@ -276,19 +277,23 @@ class Reduce:
         )
         self.retained_bytes = 0
 
+    def held(self, groups: list[FsdpGroup]) -> list[Change]:
+        """List the sharded gradients."""
+        itemsize = self.plan.dtypes.gradient
+        return [
+            Change("gradients", g.name, g.parameters.flat_shard_bytes(itemsize) * g.times)
+            for g in groups
+        ]
+
     def zero_grad(self, groups: list[FsdpGroup]) -> None:
         """Drop the sharded gradients."""
-        itemsize = self.plan.dtypes.gradient
-        gone = tuple(
-            Change("gradients", g.name, -g.parameters.flat_shard_bytes(itemsize) * g.times)
-            for g in groups
-        )
-        self.recorder.emit("zero_grad", "optimizer", changes=gone)
+        self.recorder.emit("zero_grad", "optimizer", changes=tuple(_freed(self.held(groups))))
 
     def _output_owner(self, group: FsdpGroup) -> str:
-        """Name a reduce-scatter output: the sharded gradient itself where no cast follows."""
+        """Name a reduce-scatter output: the sharded gradient itself where no cast or sum follows."""
         held = self.plan.dtypes
-        return group.name if held.reduce == held.gradient else REDUCED
+        is_gradient = held.reduce == held.gradient and not group.has_gradient
+        return group.name if is_gradient else REDUCED
 
 
 def _freed(changes: list[Change]) -> list[Change]:

@@ -73,4 +73,5 @@ def _group(
         parameters=ParameterGroup(parameters=parameters, ranks=plan.groups.shard.ranks),
         times=times,
         after_forward=reshard,
+        has_gradient=plan.keeps_gradients,
     )

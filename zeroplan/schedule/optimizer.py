@@ -74,12 +74,14 @@ def torch_optimizer_step(recorder: Recorder, sizes: Sizes, held: Dtypes) -> None
     )
 
 
-def clip_by_norm_vector(recorder: Recorder, tensors: int, group: Group) -> None:
+def clip_by_norm_vector(recorder: Recorder, tensors: int, group: Group, *, itemsize: int) -> None:
     """Clip gradients held as DTensors: one all-reduce of a vector with a norm per parameter.
+
+    The norms are in the gradients' dtype.
 
     Source: torch.nn.utils.clip_grad_norm_ over DTensors (2.13); it spans the shard group only.
     """
-    _clip(recorder, tensors, group, tensors * FP32)
+    _clip(recorder, tensors, group, tensors * itemsize)
 
 
 def clip_by_local_norm(recorder: Recorder, tensors: int, group: Group) -> None:

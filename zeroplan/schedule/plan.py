@@ -21,6 +21,7 @@ from zeroplan.workload.tape import Parameter
 __all__ = ["Chunk", "Plan", "inputs_and_buffers"]
 
 INT64 = 8
+KEPT_LOGITS = "logits of the training loop"
 
 Chunk = tuple[Segment, tuple[Parameter, ...]]
 """A run of backward operations and the parameters whose gradients it completes."""
@@ -80,6 +81,11 @@ class Plan:
         """[count]"""
         return self.training.gradient_accumulation_steps
 
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients outlive a step: nobody drops them where there is no optimizer."""
+        return self.training.optimizer == "none"
+
     def owner(self, index: int) -> str:
         """Name a unit; blocks are told apart by their number."""
         return "block" if self.units[index].kind == "block" else self.units[index].name
@@ -127,8 +133,23 @@ class Plan:
             cut = len(steps)
             if unit.kind == "head":
                 cut = next((i for i, s in enumerate(steps, 1) if _is_projection(s)), cut)
-            self.forwards[key] = segment(steps[:cut]), segment(steps[cut:])
+            loss = self._replacing_logits(segment(steps[cut:]))
+            self.forwards[key] = segment(steps[:cut]), loss
         return self.forwards[key]
+
+    def _replacing_logits(self, loss: Segment) -> Segment:
+        """Let kept logits of the micro-step before go once those of this one are there."""
+        kept = self.workload.kept_logits_bytes
+        if not (kept and loss.steps):
+            return loss
+        there = len(loss.steps[0].changes) if self.workload.batch.widens_logits else 0
+        changes = (
+            *loss.changes[:there],
+            Change("loss", KEPT_LOGITS, -kept),
+            *loss.changes[there:],
+            Change("loss", KEPT_LOGITS, kept),
+        )
+        return replace(loss, changes=changes)
 
     def backward_parts(self, index: int) -> tuple[Segment, Segment]:
         """Join a unit's backward in two: the loss down to the model's output, and the rest."""
@@ -197,11 +218,12 @@ def _is_projection(step: Step) -> bool:
 
 
 def inputs_and_buffers(plan: Plan) -> list[Change]:
-    """List what every strategy holds throughout: token ids, labels, rotary tables."""
+    """List what every strategy holds throughout: token ids, labels, rotary tables, kept logits."""
     batch = plan.workload.batch
-    ids = round_up(batch.tokens * INT64)
+    ids, kept = round_up(batch.tokens * INT64), plan.workload.kept_logits_bytes
     return [
         *(Change("other", "token ids", ids) for _ in range(plan.micro_steps)),
         *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
         *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),
+        *([Change("loss", KEPT_LOGITS, kept)] if kept else []),
     ]

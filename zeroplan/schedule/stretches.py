@@ -5,7 +5,7 @@ from typing import Final
 
 from zeroplan.records import dataclass
 
-__all__ = ["Stretch", "micro_steps", "stretches"]
+__all__ = ["Stretch", "micro_steps", "periods", "stretches"]
 
 LONGEST_PERIOD: Final = 8
 """Blocks after which a pattern (every-k checkpointing, one full layer in six) starts anew."""
@@ -44,6 +44,18 @@ def stretches(keys: Sequence[object]) -> list[Stretch]:
         start += extent
         found += [Stretch((i,), 1) for i in range(middle + times * period, start)]
     return found
+
+
+def periods(keys: Sequence[object]) -> Iterator[Stretch]:
+    """Cut a sequence into stretches of keys that say all about what they stand for."""
+    start = 0
+    while start < len(keys):
+        covered = [_extent(keys, start, p) // p * p for p in range(1, LONGEST_PERIOD + 1)]
+        longest = max(covered)
+        period = covered.index(longest) + 1 if longest > LONGEST_PERIOD else 1
+        times = covered[period - 1] // period
+        yield Stretch(tuple(range(start, start + period)), times)
+        start += period * times
 
 
 def _extent(keys: Sequence[object], start: int, period: int) -> int:

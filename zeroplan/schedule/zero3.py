@@ -7,23 +7,24 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from zeroplan.records import dataclass, field
+from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.deepspeed_common import (
-    FP32,
-    FP64,
+    Copies,
     accumulation_itemsize,
-    collective,
     flat_parameters,
-    numbered,
-    transient,
+    in_running_order,
+    unit_starts,
 )
 from zeroplan.schedule.events import Recorder, Script
-from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
+from zeroplan.schedule.optimizer import state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.zero3_coordinator import Action, Actions, Hook, Structure, coordinate
+from zeroplan.schedule.stretches import periods
+from zeroplan.schedule.zero3_coordinator import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
+from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
+from zeroplan.schedule.zero3_update import sub_groups, update
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
@@ -31,6 +32,9 @@ __all__ = ["zero3_script"]
 
 ROOT: Final = Hook(fetch=True)
 """The whole model, whose hook comes first in forward and in backward."""
+
+
+Acted = tuple[Action, ...]
 
 
 @dataclass(slots=True)
@@ -41,6 +45,14 @@ class _Step:
     recorder: Recorder
     parameters: Parameters
     gradients: Gradients
+    elements: tuple[int, ...]
+    """Of each parameter."""
+    starts: tuple[int, ...]
+    """Place of each unit's first parameter."""
+    tied: int
+    """Place of the parameter whose storage the head may share."""
+    sub_groups: list[list[int]]
+    """Shards of the parameters that are updated at once. [elements]"""
     known: dict[tuple[int, str, bool], list[UnitItem]] = field(default_factory=dict)
     """Hooks and runs by unit, checkpointing and direction: equal blocks share them."""
 
@@ -51,56 +63,57 @@ class _Step:
             self.known[key] = (unit_forward if forward else unit_backward)(self.plan, index)
         return self.known[key]
 
-    def sub_groups(self) -> list[list[int]]:
-        """Deal parameters to what is updated at once; a group closes when it has its size.
-
-        Source: `_create_fp16_sub_groups`.
-        """
-        groups: list[list[int]] = [[]]
-        size, limit = 0, self.plan.choice.deepspeed.sub_group_size
-        for place in range(len(self.parameters.elements)):
-            groups[-1].append(self.parameters.shard(place))
-            size += groups[-1][-1]
-            if size >= limit:
-                groups.append([])
-                size = 0
-        return groups if groups[-1] else groups[:-1]
-
 
 def zero3_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-3 down."""
-    elements = tuple(p.elements for p in flat_parameters(plan))
+    owned = flat_parameters(plan)
+    elements, roles = tuple(p.elements for p in owned), [p.role for p in owned]
     recorder = Recorder()
     parameters = Parameters(plan, recorder, elements)
-    step = _Step(plan, recorder, parameters, Gradients(plan, recorder, elements))
+    shards = (parameters.shard(place) for place in range(len(elements)))
+    step = _Step(
+        plan=plan,
+        recorder=recorder,
+        parameters=parameters,
+        gradients=Gradients(plan, recorder),
+        elements=elements,
+        starts=unit_starts(plan),
+        tied=roles.index("embedding") if "embedding" in roles else 0,
+        sub_groups=sub_groups(shards, plan.choice.deepspeed.sub_group_size),
+    )
     structure = _structure(step)
-    parameters.keep(structure.persistent)
-    resident = _resident(step)
-    for _, equal in groupby(coordinate(structure), key=id):
+    resident = _resident(step, structure.persistent)
+    course = coordinate(structure)
+    for _, equal in groupby(course.micro_steps, key=id):
         passes = list(equal)
         with recorder.repeat(len(passes)):
             _micro_step(step, passes[0])
-    _update(step)
-    for place in sorted(structure.persistent):
-        parameters.gather("persistent parameters", (place,))
+    recorder.phase = "optimizer"
+    parameters.release("parameters", course.left)
+    update(plan, recorder, step.sub_groups)
+    _gather_persistent(step, structure.persistent)
     return Script(resident=resident, items=tuple(recorder.items))
+
+
+def _gather_persistent(step: _Step, persistent: frozenset[int]) -> None:
+    for copies in in_running_order(step.plan, forward=True):
+        with step.recorder.repeat(copies.times):
+            for index in copies.units:
+                for place in range(step.starts[index], step.starts[index + 1]):
+                    if place in persistent:
+                        step.parameters.gather("persistent parameters", (place,))
 
 
 def _structure(step: _Step) -> Structure:
     """List the hooks of a micro-step: the root's, then each unit's, forward and backward."""
     plan, settings = step.plan, step.plan.choice.deepspeed
-    tied = next((i for i, p in enumerate(flat_parameters(plan)) if p.role == "embedding"), 0)
-    hooks = []
+    laps = []
     for forward in (True, False):
-        hooks.append(ROOT)
-        for index, start in numbered(plan, forward=forward):
-            for item in step.items(index, forward=forward):
-                if isinstance(item, Hook):
-                    places = tuple(tied if p == TIED else start + p for p in item.parameters)
-                    hooks.append(item._replace(parameters=places, unit=index))
+        laps.append(Lap((ROOT,)))
+        laps += [_lap(step, copies) for copies in in_running_order(plan, forward=forward)]
     return Structure(
-        elements=step.parameters.elements,
-        hooks=tuple(hooks),
+        elements=step.elements,
+        laps=tuple(laps),
         micro_steps=plan.micro_steps,
         prefetch_bucket=settings.stage3_prefetch_bucket_size,
         max_live=settings.stage3_max_live_parameters,
@@ -109,14 +122,33 @@ def _structure(step: _Step) -> Structure:
     )
 
 
-def _resident(step: _Step) -> tuple[Change, ...]:
+def _lap(step: _Step, copies: Copies) -> Lap:
+    first = min(copies.units)
+    start, end = step.starts[first], step.starts[first + abs(copies.stride)]
+    shift = end - start if copies.stride > 0 else start - end
+    return Lap(tuple(_hooks(step, copies)), copies.times, start, shift)
+
+
+def _hooks(step: _Step, copies: Copies) -> Iterator[Hook]:
+    """Yield the hooks of a first copy; both directions know a unit by its place in forward."""
+    forward = copies.stride > 0
+    later = 0 if forward else (copies.times - 1) * copies.stride
+    for index in copies.units:
+        start = step.starts[index]
+        for item in step.items(index, forward=forward):
+            if isinstance(item, Hook):
+                places = tuple([step.tied if p == TIED else start + p for p in item.parameters])
+                yield Hook(item.fetch, places, item.module, index + later)
+
+
+def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
     plan, held = step.plan, step.plan.dtypes
-    groups = [sum(shards) for shards in step.sub_groups()]
-    persistent = sum(step.parameters.whole.values())
+    groups = [sum(shards) for shards in step.sub_groups]
+    whole = sum(step.parameters.whole_bytes(place, alone=True) for place in persistent)
     accumulated = round_up(sum(groups) * accumulation_itemsize(plan))
     return (
         Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter)),
-        Change("unsharded_parameters", "persistent parameters", persistent),
+        Change("unsharded_parameters", "persistent parameters", whole),
         Change("gradients", "gradient shards", accumulated),
         Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
         *state_changes([(size, 1) for size in groups], held),
@@ -124,33 +156,77 @@ def _resident(step: _Step) -> tuple[Change, ...]:
     )
 
 
-def _micro_step(step: _Step, actions: Actions) -> None:
-    left = iter(actions)
+def _micro_step(step: _Step, laps: tuple[tuple[Actions, ...], ...]) -> None:
+    left = iter(laps)
     for forward in (True, False):
         step.recorder.phase = "forward" if forward else "backward"
-        _direction(step, left, forward=forward)
+        root = next(left)[0].by_hook[0]
+        for copies, done in zip(in_running_order(step.plan, forward=forward), left, strict=False):
+            _copies(step, copies, done, root)
+            root = ()
     step.gradients.reduce()
     step.recorder.emit("end of backward", "gradients", waits=(step.gradients.stream,))
-    step.parameters.act("root", next(left))
+    step.parameters.act("root", next(left)[0].by_hook[0])
     step.parameters.used("root", list(step.parameters.saved))
 
 
-def _direction(step: _Step, left: Iterator[tuple[Action, ...]], *, forward: bool) -> None:
-    """Run forward or backward; the root's hook comes with the first one of a unit."""
-    plan, recorder, parameters, root = step.plan, step.recorder, step.parameters, True
-    for index, start in numbered(plan, forward=forward):
-        recorder.block, owner = plan.block_numbers[index], plan.owner(index)
-        for item in step.items(index, forward=forward):
+def _copies(step: _Step, copies: Copies, done: tuple[Actions, ...], root: Acted) -> None:
+    """Write the copies of a stretch; those are told once that meet the same bucket and actions."""
+    fresh, bucket = _arriving(step, copies), replace(step.gradients)
+    found: list[Gradients] = []
+    keys: list[object] = []
+    acted: list[tuple[int, Actions]] = []
+    for actions in done:
+        acted += [(len(acted), actions)] * actions.times
+    for _, actions in acted:
+        found.append(replace(bucket, members=list(bucket.members), standing=list(bucket.standing)))
+        keys.append((id(actions), bucket.pass_by(fresh)))
+    for alike in periods(keys):
+        with step.recorder.repeat(alike.times, len(alike.units) * copies.stride):
+            for copy in alike.units:
+                first, actions = acted[copy]
+                step.gradients.filled_as(found[copy])
+                units, like = copies.units_of(copy), copies.units_of(first)
+                _copy(step, units, like, (root, *actions.by_hook))
+    step.gradients.filled_as(bucket)
+    step.recorder.block = None
+
+
+def _arriving(step: _Step, copies: Copies) -> list[int]:
+    """List the gradients of a copy as they arrive; in forward there are none [elements]."""
+    if copies.stride > 0:
+        return []
+    return [
+        step.elements[step.starts[index] + place]
+        for index in copies.units
+        for item in step.items(index, forward=False)
+        if isinstance(item, Run)
+        for place in item.gradients
+    ]
+
+
+def _copy(
+    step: _Step, units: tuple[int, ...], first: tuple[int, ...], done: tuple[Acted, ...]
+) -> None:
+    """Write a copy's units; places are those of the first copy that goes like it.
+
+    The root's hook comes with the first one of a unit.
+    """
+    plan, recorder, parameters = step.plan, step.recorder, step.parameters
+    root, *acted = done
+    left = iter(acted)
+    for index, like in zip(units, first, strict=True):
+        recorder.block = plan.block_numbers[index]
+        owner, start = plan.owner(index), step.starts[like]
+        for item in step.items(index, forward=recorder.phase == "forward"):
             if isinstance(item, Run):
                 _run(step, owner, item, start)
             elif isinstance(item, Hook):
-                if root:
-                    parameters.act("root", next(left))
-                root = False
+                parameters.act("root", root)
+                root = ()
                 parameters.act(owner, next(left))
             else:
                 parameters.recomputing = item == "recompute"
-    recorder.block = None
 
 
 def _run(step: _Step, owner: str, run: Run, start: int) -> None:
@@ -158,51 +234,4 @@ def _run(step: _Step, owner: str, run: Run, start: int) -> None:
     places = [start + place for place in run.gradients]
     step.parameters.used(owner, places)
     for place in places:
-        step.gradients.arrive(place)
-
-
-def _update(step: _Step) -> None:
-    """Release all parameters, take the norm, update sub-group by sub-group."""
-    plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    ranks, accumulated = plan.groups.shard, accumulation_itemsize(plan)
-    recorder.phase = "optimizer"
-    step.parameters.release("parameters", list(step.parameters.whole))
-    if plan.training.compute_dtype == "fp16":
-        _check_overflow(step)
-    groups = step.sub_groups()
-    for shards in groups:
-        recorder.emit(
-            "gradient norm",
-            "optimizer",
-            changes=transient("temporaries", "fp64 gradient", round_up(max(shards) * FP64)),
-            collective=collective("all_reduce", ranks, FP64, FP64),
-            traffic_bytes=sum(shards) * (accumulated + 2 * FP64),
-        )
-    for shards in groups:
-        size = sum(shards)
-        alone, wide = len(shards) == 1, accumulated == FP32
-        flat = 0 if alone or wide else round_up(size * accumulated)
-        fp32 = 0 if alone and wide else round_up(size * FP32)
-        cast = transient("gradients", "flat part", flat)
-        recorder.emit(
-            "fp32 part",
-            "optimizer",
-            changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
-            traffic_bytes=size * (3 * accumulated + FP32),
-        )
-        torch_optimizer_step(recorder, [(size, 1)], held)
-        gone = Change("gradients", "fp32 part", -fp32)
-        recorder.emit("drop fp32 part", "optimizer", changes=(gone,))
-
-
-def _check_overflow(step: _Step) -> None:
-    """Look for infinities in all gradient shards at once: their magnitudes, then a flag each."""
-    shards = sum(sum(group) for group in step.sub_groups())
-    magnitudes = round_up(shards * accumulation_itemsize(step.plan))
-    step.recorder.emit(
-        "check overflow",
-        "optimizer",
-        changes=transient("temporaries", "overflow", magnitudes, round_up(shards)),
-        collective=collective("all_reduce", step.plan.groups.shard, 1, 1),
-        traffic_bytes=3 * magnitudes + 2 * shards,
-    )
+        step.gradients.arrive(step.elements[place])

@@ -1,244 +1,297 @@
 """ZeRO-3's parameter coordinator: what is gathered, kept and released at each module hook.
 
 What it decides depends on element counts and settings alone, not on the batch or the link, so it
-is simulated once per structure. Source: `PartitionedParameterCoordinator` in
-deepspeed/runtime/zero/partitioned_param_coordinator.py (0.19.8).
+is simulated once per structure, and once for equal blocks that find it in the same state. Source:
+`PartitionedParameterCoordinator` in deepspeed/runtime/zero/partitioned_param_coordinator.py
+(0.19.8).
 """
 
 from bisect import bisect_left
-from collections import defaultdict, deque
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import accumulate
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from zeroplan.records import dataclass, field
+from zeroplan.schedule.zero3_recurrence import Limits, State, Track, Use, advance, alike, situation
+from zeroplan.schedule.zero3_structure import Action, Actions, Course, Lap, Structure
 
-__all__ = ["Action", "Actions", "Hook", "Structure", "coordinate"]
+__all__ = ["coordinate"]
 
 WARM_UP_STEPS: Final = 3
 """The first micro-step records the trace, the next one fixes what is released; then it repeats."""
 
 
-class Hook(NamedTuple):
-    """A module is about to run (fetch), or has run (release), forward or backward."""
-
-    fetch: bool
-    parameters: tuple[int, ...] = ()
-    """Places of the parameters that it holds itself."""
-    module: int = 0
-    """Number of the module in its unit."""
-    unit: int = -1
-    """The model itself is in none."""
-
-
-class Action(NamedTuple):
-    """What the coordinator does to parameters, known by their places."""
-
-    kind: Literal["gather", "take", "use", "drop", "release"]
-    """gather: issue an all-gather; take: copy its parameters out; drop: its flat buffer goes;
-    use: the compute stream waits for all gathers so far; release: the parameters go."""
-    parameters: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Structure:
-    """Everything that the coordinator's decisions depend on."""
-
-    elements: tuple[int, ...]
-    """Of each parameter. [elements]"""
-    hooks: tuple[Hook, ...]
-    """Of one micro-step, in the order in which they fire."""
-    micro_steps: int
-    prefetch_bucket: int
-    max_live: int
-    max_reuse_distance: int
-    persistence_threshold: int
-
-    @cached_property
-    def persistent(self) -> frozenset[int]:
-        """Parameters that are gathered after each optimizer step and never released."""
-        limit = self.persistence_threshold
-        return frozenset(p for p, size in enumerate(self.elements) if size <= limit)
-
-
-Actions = tuple[tuple[Action, ...], ...]
-"""By hook, and last of all at the end of backward."""
+Laps = tuple[tuple[Actions, ...], ...]
+"""What is done in a micro-step."""
 
 
 @lru_cache(maxsize=64)
-def coordinate(structure: Structure) -> tuple[Actions, ...]:
-    """Return the actions of each micro-step of a step in steady state."""
-    coordinator = _Coordinator(structure)
-    steps: list[Actions] = []
-    known: dict[frozenset[int], tuple[Actions, frozenset[int]]] = {}
+def coordinate(structure: Structure) -> Course:
+    """Return the actions of each micro-step of a step in steady state.
+
+    Between steps only what persists is there, so that a first step of one micro-step, which but
+    records the trace, leaves nothing to the next one.
+    """
+    persistent = dict.fromkeys(structure.persistent, True)
+    coordinator = _Coordinator(structure, complete=structure.micro_steps == 1)
+    coordinator.now.available = dict(persistent) if coordinator.complete else {}
+    steps: list[Laps] = []
+    left = Action("release")
+    known: dict[frozenset[tuple[int, bool]], tuple[Laps, dict[int, bool]]] = {}
     for _ in range(WARM_UP_STEPS):
         steps = []
         for _ in range(structure.micro_steps):
-            start = frozenset(coordinator.available)
+            start = frozenset(coordinator.now.available.items())
             if start in known:
                 actions, end = known[start]
-                coordinator.available = set(end)
+                coordinator.now.available = dict(end)
             else:
-                cached = bool(coordinator.released)
+                traced = coordinator.complete
                 actions = coordinator.run()
-                if cached:
-                    known[start] = actions, frozenset(coordinator.available)
+                if traced:
+                    known[start] = actions, dict(coordinator.now.available)
             steps.append(actions)
-        coordinator.available = set(structure.persistent)
-    return tuple(steps)
-
-
-@dataclass(slots=True)
-class _Use:
-    """A parameter in the trace, and the fetch that needs it."""
-
-    parameter: int
-    step: int
+        there = coordinator.now.available
+        left = Action("release", tuple(there), tuple(there.values()))
+        coordinator.now.available = dict(persistent)
+    return Course(tuple(steps), left)
 
 
 @dataclass(slots=True)
 class _Coordinator:
-    """State of the coordinator; names follow DeepSpeed's."""
+    """The coordinator; names follow DeepSpeed's."""
 
     structure: Structure
-    available: set[int] = field(default_factory=set)
-    in_flight: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Parameters being gathered, with all that came in the same all-gather."""
-    n_available: int = 0
-    step_id: int = 0
-    active: defaultdict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
-    """Modules that are using a parameter."""
-    queue: deque[_Use] = field(default_factory=deque)
-    fetched_for: dict[int, int] = field(default_factory=dict)
-    """Last fetch for which a parameter was gathered or found there."""
+    now: State = field(default_factory=State)
     complete: bool = False
-    released: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """What is released by hook: decided in the first traced micro-step, kept ever after."""
-    trace: list[_Use] = field(default_factory=list)
-    uses: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    released: dict[tuple[int, int], list[tuple[int, ...]]] = field(default_factory=dict)
+    """What is released at the hooks of a lap's copy, as places of its first copy: decided in the
+    first traced micro-step, kept ever after."""
+    trace: list[Use] = field(default_factory=list)
+    tracks: list[Track] = field(default_factory=list)
+    uses: dict[int, list[int]] = field(default_factory=dict)
     distance: list[int] = field(default_factory=list)
     """Elements of all modules fetched before each step."""
     actions: list[Action] = field(default_factory=list)
+    room: int = 0
+    """The least room under the live limit that a prefetch of this copy found. [elements]"""
 
     def __post_init__(self) -> None:
-        fetches = [hook for hook in self.structure.hooks if hook.fetch]
-        sizes = []
-        for step, hook in enumerate(fetches):
-            for parameter in sorted(hook.parameters):
-                self.trace.append(_Use(parameter, step))
-                self.uses[parameter].append(step)
-            sizes.append(sum(self.structure.elements[p] for p in hook.parameters))
+        sizes: list[int] = []
+        for lap in self.structure.laps:
+            fetches = [hook.parameters for hook in lap.hooks if hook.fetch]
+            own = [(p, step) for step, places in enumerate(fetches) for p in sorted(places)]
+            first = len(sizes)
+            self.tracks.append(Track(lap, len(self.trace), len(own), first, len(fetches)))
+            self.trace += [
+                (p + copy * lap.shift, first + copy * len(fetches) + step)
+                for copy in range(lap.times)
+                for p, step in own
+            ]
+            sizes += [self._size(places) for places in fetches] * lap.times
+        for parameter, step in self.trace:
+            self.uses.setdefault(parameter, []).append(step)
         self.distance = list(accumulate(sizes, initial=0))
 
-    def run(self) -> Actions:
+    def _size(self, places: tuple[int, ...] | list[int]) -> int:
+        return sum([self.structure.elements[p] for p in places])
+
+    def run(self) -> Laps:
         """Run one micro-step."""
-        self.queue, self.fetched_for = deque(self.trace), {}
-        self.step_id, self.n_available = 0, 0
-        done = []
-        for index, hook in enumerate(self.structure.hooks):
-            self.actions = []
-            if hook.fetch:
-                self._fetch(hook)
-            else:
-                self._release(index, hook)
-            done.append(tuple(self.actions))
+        self.now = State(available=self.now.available)
+        done = [tuple(self._lap(number)) for number in range(len(self.tracks))]
         self.actions = []
         self._release_leftovers()
         self.complete = True
-        return (*done, tuple(self.actions))
+        return (*done, (Actions((tuple(self.actions),)),))
 
-    def _fetch(self, hook: Hook) -> None:
-        """Gather what the module needs, wait for it, then prefetch (`fetch_sub_module`)."""
-        self._gather([p for p in hook.parameters if self._missing(p)])
-        for parameter in hook.parameters:
-            self.active[parameter].add((hook.unit, hook.module))
-            if parameter in self.in_flight:
-                self._take(parameter)
-        self.actions.append(Action("use", hook.parameters))
+    def _lap(self, number: int) -> list[Actions]:
+        """Run a lap; copies that go like the one before are skipped."""
+        track, copy = self.tracks[number], 0
+        lap, done = track.lap, list[Actions]()
+        before = now = None
+        while copy < lap.times:
+            if lap.times > 1:
+                before, now = now, situation(self.now, track, copy)
+            copies = 0
+            if before is not None and now is not None:
+                limits = self._limits() if self.complete else None
+                copies = alike(before, now, track, copy, limits)
+                copies = self._decided_alike(number, copy, copies)
+            if copies and before is not None and now is not None:
+                advance(self.now, track, copy, copies, self.trace)
+                self.now.n_available += copies * (now.n_available - before.n_available)
+                done[-1] = done[-1]._replace(times=done[-1].times + copies)
+                copy, now = copy + copies, None
+            else:
+                done.append(Actions(self._copy(number, lap, copy)))
+                copy += 1
+        return done
+
+    def _limits(self) -> Limits:
+        drained = self.now.queued == len(self.trace)
+        return Limits(drained, self.structure.prefetch_bucket, self.room)
+
+    def _decided_alike(self, number: int, copy: int, copies: int) -> int:
+        """Return how many of these copies release what the one before releases [count].
+
+        The distance to a parameter's next use changes by the same from copy to copy, so that what
+        holds for the first and the last of them holds for those between.
+        """
+        if not self.complete or not copies:
+            return copies
+        decided = self.released
+        before = decided[number, copy - 1]
+        if (number, copy) in decided:
+            same = (c for c in range(copies) if decided[number, copy + c] != before)
+            return next(same, copies)
+        near = self._near(number, copy - 1)
+        while copies and self._near(number, copy + copies - 1) != near:
+            copies //= 2
+        decided |= {(number, copy + c): before for c in range(copies)}
+        return copies
+
+    def _near(self, number: int, copy: int) -> list[bool]:
+        """Return which parameters come again soon, at each hook of a copy that may release them."""
+        lap, _, _, first, fetches = self.tracks[number]
+        step, found = first + copy * fetches, list[bool]()
+        for hook in lap.hooks:
+            if hook.fetch:
+                step += 1
+            else:
+                found += [self._reused_soon(p + copy * lap.shift, step) for p in hook.parameters]
+        return found
+
+    def _copy(self, number: int, lap: Lap, copy: int) -> tuple[tuple[Action, ...], ...]:
+        """Run the hooks of a copy."""
+        offset, done = copy * lap.shift, []
+        self.room = self.structure.max_live
+        chosen = self.released.get((number, copy))
+        decided: list[tuple[int, ...]] = []
+        for fetch, parameters, *module in lap.hooks:
+            self.actions = []
+            places = [p + offset for p in parameters]
+            if fetch:
+                self._fetch(places, tuple(module))
+            else:
+                again = None if chosen is None else [p + offset for p in chosen[len(decided)]]
+                gone = self._release(places, tuple(module), again)
+                decided.append(tuple([p - offset for p in gone]))
+            done.append(tuple(self.actions))
         if self.complete:
-            self._pop_own(hook)
+            self.released[number, copy] = decided
+        return tuple(done)
+
+    def _fetch(self, parameters: list[int], module: tuple[int, ...]) -> None:
+        """Gather what the module needs, wait for it, then prefetch (`fetch_sub_module`)."""
+        state = self.now
+        self._gather([p for p in parameters if self._missing(p)])
+        for parameter in parameters:
+            state.active.setdefault(parameter, set()).add(module)
+            if parameter in state.in_flight:
+                self._take(parameter)
+        if state.gathering:
+            self.actions.append(Action("await"))
+            state.gathering = False
+        if self.complete:
+            self._pop_own(parameters)
             self._prefetch()
-        self.step_id += 1
+        state.step_id += 1
 
     def _missing(self, parameter: int) -> bool:
-        return parameter not in self.available and parameter not in self.in_flight
+        return parameter not in self.now.available and parameter not in self.now.in_flight
 
     def _gather(self, parameters: list[int]) -> None:
         if not parameters:
             return
         group = tuple(sorted(parameters))
-        self.in_flight |= dict.fromkeys(group, group)
-        self.n_available += sum(self.structure.elements[p] for p in group)
+        self.now.in_flight |= dict.fromkeys(group, group)
+        self.now.n_available += self._size(group)
+        self.now.gathering = True
         self.actions.append(Action("gather", group))
 
     def _take(self, parameter: int) -> None:
         """Wait for an all-gather; its flat buffer goes when all of its parameters were taken."""
-        group = self.in_flight.pop(parameter)
-        if parameter not in self.available:
-            self.available |= set(group)
+        state = self.now
+        group = state.in_flight.pop(parameter)
+        if parameter not in state.available:
+            state.available |= dict.fromkeys(group, len(group) == 1)
             self.actions.append(Action("take", group))
-        if not any(self.in_flight.get(p) is group for p in group):
+        if not any(state.in_flight.get(p) is group for p in group):
             self.actions.append(Action("drop", group))
 
-    def _pop_own(self, hook: Hook) -> None:
+    def _pop_own(self, parameters: list[int]) -> None:
         """Take the module's own parameters off the queue, if no prefetch did."""
-        own = {p for p in hook.parameters if self.fetched_for.get(p, -1) < self.step_id}
+        state = self.now
+        own = {p for p in parameters if state.fetched_for.get(p, -1) < state.step_id}
         popped: set[int] = set()
-        while self.queue and len(popped) < len(own):
-            use = self.queue.popleft()
-            self.fetched_for[use.parameter] = use.step
-            popped.add(use.parameter)
+        while len(popped) < len(own) and state.queued < len(self.trace):
+            popped.add(self._pop())
+
+    def _pop(self) -> int:
+        parameter, step = self.trace[self.now.queued]
+        self.now.queued += 1
+        self.now.fetched_for[parameter] = step
+        return parameter
 
     def _prefetch(self) -> None:
         """Gather what comes next; what is there already counts as fetched for its next use."""
-        limits = self.structure
-        room = min(limits.max_live - self.n_available, limits.prefetch_bucket)
+        state, limits = self.now, self.structure
+        live = limits.max_live - state.n_available
+        self.room = min(self.room, live)
+        room = min(live, limits.prefetch_bucket)
         wanted: dict[int, None] = {}
         size = 0
-        while self.queue and size < room:
-            use = self.queue.popleft()
-            self.fetched_for[use.parameter] = max(self.fetched_for.get(use.parameter, -1), use.step)
-            if self._missing(use.parameter) and use.parameter not in wanted:
-                wanted[use.parameter] = None
-                size += limits.elements[use.parameter]
+        while size < room and state.queued < len(self.trace):
+            parameter = self._pop()
+            if self._missing(parameter) and parameter not in wanted:
+                wanted[parameter] = None
+                size += limits.elements[parameter]
         self._gather(list(wanted))
 
-    def _release(self, index: int, hook: Hook) -> None:
-        chosen = hook.parameters
-        if self.complete:
-            if index not in self.released:
-                self.released[index] = self._to_release(hook)
-            chosen = self.released[index]
-        for parameter in hook.parameters:
-            self.active[parameter].discard((hook.unit, hook.module))
-        self._drop([p for p in chosen if p in self.available and not self.active[p]])
+    def _release(
+        self, parameters: list[int], module: tuple[int, ...], chosen: list[int] | None
+    ) -> list[int]:
+        """Release what was chosen, or is now; before the trace is known, all the module's."""
+        if chosen is None:
+            chosen = self._to_release(parameters) if self.complete else parameters
+        active = self.now.active
+        for parameter in parameters:
+            users = active.get(parameter, set())
+            users.discard(module)
+            if not users:
+                active.pop(parameter, None)
+        self._drop([p for p in chosen if p in self.now.available and p not in active])
+        return chosen
 
-    def _to_release(self, hook: Hook) -> tuple[int, ...]:
+    def _to_release(self, parameters: list[int]) -> list[int]:
         """Choose what goes: not what persists, was prefetched for later, or comes again soon."""
-        return tuple(
+        step = self.now.step_id
+        return [
             p
-            for p in hook.parameters
+            for p in parameters
             if p not in self.structure.persistent
-            and self.fetched_for.get(p, -1) <= self.step_id
-            and not self._reused_soon(p)
-        )
+            and self.now.fetched_for.get(p, -1) <= step
+            and not self._reused_soon(p, step)
+        ]
 
-    def _reused_soon(self, parameter: int) -> bool:
+    def _reused_soon(self, parameter: int, step: int) -> bool:
         uses = self.uses[parameter]
-        at = bisect_left(uses, self.step_id)
+        at = bisect_left(uses, step)
         if at == len(uses):
             return False
-        apart = self.distance[uses[at]] - self.distance[self.step_id]
+        apart = self.distance[uses[at]] - self.distance[step]
         return apart < self.structure.max_reuse_distance
 
     def _release_leftovers(self) -> None:
         """Release parameters of modules whose input needs no gradient: no hook follows them."""
-        left = [p for p in list(self.active) if self.active[p]]
-        self.active.clear()
-        self._drop([p for p in left if p in self.available and p not in self.structure.persistent])
+        left = list(self.now.active)
+        self.now.active.clear()
+        there, persistent = self.now.available, self.structure.persistent
+        self._drop([p for p in left if p in there and p not in persistent])
 
     def _drop(self, parameters: list[int]) -> None:
         if parameters:
-            self.available -= set(parameters)
-            self.n_available -= sum(self.structure.elements[p] for p in parameters)
-            self.actions.append(Action("release", tuple(parameters)))
+            alone = tuple([self.now.available.pop(p) for p in parameters])
+            self.now.n_available -= self._size(parameters)
+            self.actions.append(Action("release", tuple(parameters), alone))

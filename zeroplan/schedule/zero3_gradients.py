@@ -26,14 +26,12 @@ class Gradients:
 
     plan: Plan
     recorder: Recorder
-    elements: tuple[int, ...]
-    """Of each parameter."""
     members: list[int] = field(default_factory=list)
-    """Places of what the bucket holds."""
+    """Gradients that the bucket holds. [elements]"""
     filled: int = 0
     """[elements]"""
     standing: list[int] = field(default_factory=list)
-    """Places of those that stay in storages of their own."""
+    """Those that stay in storages of their own. [elements]"""
 
     @property
     def stream(self) -> Stream:
@@ -48,18 +46,45 @@ class Gradients:
         size = settings.reduce_bucket_size if settings.contiguous_gradients else 0
         return int(round_up(size * wire_itemsize(self.plan)))
 
-    def arrive(self, place: int) -> None:
-        """Copy a fresh gradient into the bucket, reducing first what is in there if it is full.
+    def pass_by(self, sizes: list[int]) -> list[tuple[int, list[int], list[int]]]:
+        """Take gradients in without writing it down, return where the bucket goes with what."""
+        cuts = []
+        for number, size in enumerate(sizes):
+            if self.overflows(size):
+                cuts.append((number, self.members, self.standing))
+                self.empty()
+            self.add(size)
+        return cuts
 
-        One that is larger than the bucket stays where autograd put it.
-        """
-        elements, settings = self.elements[place], self.plan.choice.deepspeed
-        if self.members and self.filled + elements > settings.reduce_bucket_size:
+    def filled_as(self, other: "Gradients") -> None:
+        """Hold what the other one holds."""
+        self.members, self.standing = list(other.members), list(other.standing)
+        self.filled = other.filled
+
+    def overflows(self, size: int) -> bool:
+        """Whether what the bucket holds goes before a gradient of this size comes."""
+        limit = self.plan.choice.deepspeed.reduce_bucket_size
+        return bool(self.members) and self.filled + size > limit
+
+    def add(self, size: int) -> None:
+        """Take a gradient in; one that is larger than the bucket stays where autograd put it."""
+        settings = self.plan.choice.deepspeed
+        self.members.append(size)
+        self.filled += size
+        if not settings.contiguous_gradients or size > settings.reduce_bucket_size:
+            self.standing.append(size)
+
+    def empty(self) -> None:
+        """Start the next bucket."""
+        self.members, self.standing, self.filled = [], [], 0
+
+    def arrive(self, elements: int) -> None:
+        """Copy a fresh gradient into the bucket, reducing first what is in there if it is full."""
+        if self.overflows(elements):
             self.reduce()
-        self.members.append(place)
-        self.filled += elements
-        if not settings.contiguous_gradients or elements > settings.reduce_bucket_size:
-            self.standing.append(place)
+        standing = len(self.standing)
+        self.add(elements)
+        if len(self.standing) > standing:
             return
         size = round_up(elements * self.plan.dtypes.compute)
         self.recorder.emit(
@@ -77,7 +102,7 @@ class Gradients:
             return
         settings, group = self.plan.choice.deepspeed, self.plan.groups.shard
         wire, elements = wire_itemsize(self.plan), self.filled
-        parts = sum(int(ceil_div(self.elements[p], group.ranks)) for p in self.members)
+        parts = sum(int(ceil_div(size, group.ranks)) for size in self.members)
         whole = not settings.reduce_scatter and elements <= settings.reduce_bucket_size
         name: CollectiveName = "reduce_scatter"
         sent, kept = parts * group.ranks * wire, parts * wire
@@ -94,7 +119,7 @@ class Gradients:
             traffic_bytes=2 * sum(change.bytes for change in copies if change.bytes > 0),
             waits=("compute",),
         )
-        self.members, self.standing, self.filled = [], [], 0
+        self.empty()
 
     def _copies(self, name: CollectiveName, sent: int) -> tuple[Change, ...]:
         """List the copies that a reduction makes.
@@ -118,7 +143,6 @@ class Gradients:
             parts,
         )
 
-    def _each(self, places: list[int], itemsize: int, ranks: int = 1) -> int:
+    def _each(self, gradients: list[int], itemsize: int, ranks: int = 1) -> int:
         """Sum gradients or one rank's parts of them, each in a storage of its own [B]."""
-        sizes = [ceil_div(self.elements[place], ranks) for place in places]
-        return int(sum(round_up(size * itemsize) for size in sizes))
+        return int(sum(round_up(ceil_div(size, ranks) * itemsize) for size in gradients))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Segment, segment
 from zeroplan.schedule.plan import Plan
-from zeroplan.schedule.zero3_coordinator import Hook
+from zeroplan.schedule.zero3_structure import Hook
 from zeroplan.sharding.layout import unique
 from zeroplan.workload.autograd import backward
 from zeroplan.workload.changes import Step

@@ -10,7 +10,7 @@ from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import collective
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.plan import Plan
-from zeroplan.schedule.zero3_coordinator import Action
+from zeroplan.schedule.zero3_structure import Action
 from zeroplan.units import ceil_div, round_up
 from zeroplan.workload.changes import Change
 
@@ -24,10 +24,6 @@ class Parameters:
     plan: Plan
     recorder: Recorder
     elements: tuple[int, ...]
-    whole: dict[int, int] = field(default_factory=dict)
-    """Those that are there. [B]"""
-    gathering: bool = False
-    """Whether an all-gather was issued that the compute stream has not waited for."""
     recomputing: bool = False
     """Whether a checkpoint recomputes: what it saved of a parameter outlives the release."""
     saved: dict[int, int] = field(default_factory=dict)
@@ -42,28 +38,29 @@ class Parameters:
         ranks, itemsize = self.plan.groups.shard.ranks, self.plan.dtypes.parameter
         return int(sum(self.shard(place) for place in places) * ranks * itemsize)
 
-    def keep(self, places: Iterable[int]) -> None:
-        """Take parameters to be there before the step."""
-        self.whole |= {place: self._alone(place) for place in places}
-
-    def _alone(self, place: int) -> int:
-        """Return the bytes of a parameter that was gathered by itself: its padding stays."""
-        alone = self.plan.groups.shard.ranks == 1
-        return 0 if alone else int(round_up(self.gathered_bytes((place,))))
+    def whole_bytes(self, place: int, *, alone: bool) -> int:
+        """Return the bytes of a parameter; the padding stays if it was gathered by itself."""
+        if self.plan.groups.shard.ranks == 1:
+            return 0
+        if alone:
+            return int(round_up(self.gathered_bytes((place,))))
+        return int(round_up(self.elements[place] * self.plan.dtypes.parameter))
 
     def act(self, owner: str, actions: tuple[Action, ...]) -> None:
-        """Do what the coordinator decided at a hook."""
+        """Do what the coordinator decided at a hook; one rank has all parameters at hand."""
+        if self.plan.groups.shard.ranks == 1:
+            return
         for action in actions:
             if action.kind == "gather":
                 self.gather(owner, action.parameters)
             elif action.kind == "take":
                 self._copy_out(owner, action.parameters)
-            elif action.kind == "use":
-                self._await(owner)
+            elif action.kind == "await":
+                self.recorder.emit("await parameters", owner, waits=("all-gather",))
             elif action.kind == "drop":
                 self._drop(owner, action.parameters)
             else:
-                self.release(owner, action.parameters)
+                self.release(owner, action)
 
     def gather(self, owner: str, places: tuple[int, ...]) -> None:
         """Gather into one flat buffer; if it is for one parameter it becomes the parameter.
@@ -72,12 +69,10 @@ class Parameters:
         that without `overlap_comm` it joins the compute stream.
         """
         if self.plan.groups.shard.ranks == 1:
-            self.whole |= dict.fromkeys(places, 0)
             return
         size = self.gathered_bytes(places)
         flat = Change("all_gather_buffers", "flat buffer", round_up(size))
         if len(places) == 1:
-            self.keep(places)
             flat = Change("unsharded_parameters", "parameter", round_up(size))
         group, overlaps = self.plan.groups.shard, self.plan.choice.deepspeed.overlap_comm
         self.recorder.emit(
@@ -88,15 +83,11 @@ class Parameters:
             collective=collective("all_gather", group, size // group.ranks, size),
             waits=("compute",) if overlaps is False else (),
         )
-        self.gathering = True
 
     def _copy_out(self, owner: str, places: tuple[int, ...]) -> None:
-        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
+        if len(places) == 1:
             return
-        itemsize = self.plan.dtypes.parameter
-        for place in places:
-            self.whole[place] = int(round_up(self.elements[place] * itemsize))
-        size = sum(self.whole[place] for place in places)
+        size = sum(self.whole_bytes(place, alone=False) for place in places)
         self.recorder.emit(
             "copy out",
             owner,
@@ -105,25 +96,22 @@ class Parameters:
             traffic_bytes=2 * size,
         )
 
-    def _await(self, owner: str) -> None:
-        """Let the compute stream wait for all gathers so far, those made ahead included."""
-        if self.gathering:
-            self.recorder.emit("await parameters", owner, waits=("all-gather",))
-        self.gathering = False
-
     def _drop(self, owner: str, places: tuple[int, ...]) -> None:
-        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
+        if len(places) == 1:
             return
         gone = Change("all_gather_buffers", "flat buffer", -round_up(self.gathered_bytes(places)))
         self.recorder.emit("drop flat buffer", owner, changes=(gone,))
 
-    def release(self, owner: str, places: Iterable[int]) -> None:
+    def release(self, owner: str, action: Action) -> None:
         """Free whole parameters, but for those that a checkpoint has just saved.
 
         Its frames hold `x.detach()` (torch/utils/checkpoint.py, `_recomputation_hook`), which
         shares the storage that DeepSpeed takes away from the parameter.
         """
-        gone = {place: self.whole.pop(place) for place in places}
+        gone = {
+            place: self.whole_bytes(place, alone=alone)
+            for place, alone in zip(action.parameters, action.alone, strict=True)
+        }
         if self.recomputing:
             self.saved |= gone
         else:

@@ -27,9 +27,11 @@ def unique(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
 def dim0_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     """Rows of one rank, ceil(dim0 / N), times the rest: every rank stores the padded chunk.
 
+    A scalar counts as one row: FSDP2 asks for it to be a vector of one element.
+
     Source: FSDPParam._init_sharded_param (torch 2.13). [elements]
     """
-    rows = parameter.shape[0]
+    rows = parameter.shape[0] if parameter.shape else 1
     return ceil_div(rows, ranks) * (parameter.elements // rows)
 
 

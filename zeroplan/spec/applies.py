@@ -76,6 +76,8 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
         notes.append(f"model.norm is ignored: {architecture.name} has no RMSNorm.")
     if run.model.loss != known["model.loss"].default and architecture.head is None:
         notes.append(f"model.loss is ignored: {architecture.name} has no head.")
+    if run.model.keep_logits and run.model.loss in ("chunked", "fused-linear"):
+        notes.append(f"model.keep_logits is ignored: the {run.model.loss} loss has no logits.")
     longest, asked = architecture.max_positions, run.training.sequence_length
     if longest is not None and asked is not None and asked > longest:
         notes.append(

@@ -31,7 +31,7 @@ def list_presets() -> tuple[str, ...]:
 
 def is_preset(name: str) -> bool:
     """Whether a preset is called that."""
-    return Path(name).name == name and (FOLDER / f"{name}.json").is_file()
+    return name in list_presets()
 
 
 def load_preset(name: str) -> Preset:

@@ -115,6 +115,8 @@ class ModelChoice:
     """Rotary embedding by rotate_half in the compute dtype, or through fp32 complex numbers."""
     loss: Loss = "fp32-logits"
     """Form of the cross-entropy over the vocabulary."""
+    keep_logits: bool = False
+    """Whether the training loop holds the logits until those of the next micro-step replace them."""
     compile: bool = False
     """Whether the blocks go through torch.compile."""
 

@@ -59,9 +59,14 @@ class _Copy(NamedTuple):
 
 
 def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
-    """Carry the leads of two copies on to one that comes later."""
-    pairs = zip(earlier.leads, last.leads, strict=True)
-    return [b + left * (b - a) for a, b in pairs]
+    """Carry the leads of two copies on to one that comes later.
+
+    Copies with different numbers of waits (inner repeats that were cut short) go on evenly only
+    where all clocks advance alike, which changes no lead.
+    """
+    if len(earlier.leads) != len(last.leads):
+        return last.leads
+    return [b + left * (b - a) for a, b in zip(earlier.leads, last.leads, strict=True)]
 
 
 @dataclass(slots=True)
@@ -96,12 +101,12 @@ class _Walk:
             self.run(repeat.items)
             copies.append(_Copy(self._advances(before), self.leads))
             outer += self.leads
-            if left and len(copies) > 1 and self._evenly(*copies[-2:], left):
+            if left and len(copies) > 1 and self._evenly(copies[-2], copies[-1], left):
                 for name, advance in copies[-1].advances.items():
                     self.clocks[name] += left * advance
                 for kind, seconds in self.totals.items():
                     self.totals[kind] = seconds + left * (seconds - totals[kind])
-                outer += _later(*copies[-2:], left)
+                outer += _later(copies[-2], copies[-1], left)
                 break
         self.leads = outer
 
@@ -131,7 +136,10 @@ class _Walk:
                 abs(advance - earlier.advances[name]) <= tolerance
                 for name, advance in last.advances.items()
             )
-            and all(a * z >= 0 for a, z in zip(earlier.leads, _later(earlier, last, left)))
+            and all(
+                first * final >= 0
+                for first, final in zip(earlier.leads, _later(earlier, last, left), strict=True)
+            )
         )
 
     def _pass(self, event: Event) -> None:

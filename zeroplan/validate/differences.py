@@ -36,12 +36,11 @@ def _peaks(prediction: Observation, truth: Observation) -> Iterator[Difference]:
             measured=getattr(truth.peak_by_phase_bytes, phase),
             kind="peak",
         )
-    yield Difference(
-        name="peak before the first update",
-        predicted=prediction.peak_before_update_bytes,
-        measured=truth.peak_before_update_bytes,
-        kind="peak",
-    )
+    expected, seen = prediction.peak_before_update_bytes, truth.peak_before_update_bytes
+    if expected is not None and seen is not None:
+        yield Difference(
+            name="peak before the first update", predicted=expected, measured=seen, kind="peak"
+        )
 
 
 def _held(prediction: Observation, truth: Observation) -> Iterator[Difference]:

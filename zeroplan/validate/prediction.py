@@ -14,20 +14,21 @@ from zeroplan.workload.changes import Change
 __all__ = ["predicted"]
 
 
-def predicted(script: Script) -> Observation:
-    """Return what a step should show."""
+def predicted(script: Script, *, updates: bool) -> Observation:
+    """Return what a step should show that may end in an update of the parameters."""
     found = peaks(script)
+    before = peak_before_update(script, found) if updates else None
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: found[phase].bytes for phase in PHASES}),
         moments=tuple(moment_name(found[phase]) for phase in PHASES),
-        peak_before_update_bytes=peak_before_update(script, found),
+        peak_before_update_bytes=before,
         held_bytes=_held(script),
         collectives=tuple(_collectives(script)),
     )
 
 
 def _held(script: Script) -> Held:
-    resident = {"parameters": 0, "optimizer": 0, "other": 0, "gradients": 0}
+    resident = {"parameters": 0, "optimizer": 0, "other": 0, "loss": 0, "gradients": 0}
     for change in script.resident:
         resident[change.category] += change.bytes
     forward = takewhile(lambda event: event.phase == "forward", _unrolled(script.items))
@@ -37,7 +38,7 @@ def _held(script: Script) -> Held:
     return Held(
         parameters=resident["parameters"],
         optimizer=resident["optimizer"],
-        inputs_and_buffers=resident["other"],
+        inputs_and_buffers=resident["other"] + resident["loss"],
         after_forward=sum(_net(event.changes) for event in forward),
         gradients=resident["gradients"] + before_update,
     )

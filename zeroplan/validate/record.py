@@ -51,6 +51,7 @@ class Held:
     parameters: int
     optimizer: int
     inputs_and_buffers: int
+    """Kept logits included."""
     after_forward: int
     """Above the states at the end of the first forward: activations, gathered parameters."""
     gradients: int
@@ -64,8 +65,9 @@ class Observation:
     peak_by_phase_bytes: PhasePeaks
     moments: tuple[str, ...]
     """Where the peak of each phase falls, in the order of the phases."""
-    peak_before_update_bytes: int
-    """The highest of the first forward and backward, when there are no optimizer states yet."""
+    peak_before_update_bytes: int | None
+    """The highest of the first forward and backward, when there are no optimizer states yet; None
+    where no update follows."""
     held_bytes: Held
     collectives: tuple[Calls, ...]
 

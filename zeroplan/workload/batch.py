@@ -24,6 +24,8 @@ class Batch:
     """half or complex."""
     loss: str = "fp32-logits"
     """fp32-logits, model-dtype-logits, chunked or fused-linear."""
+    keep_logits: bool = False
+    """The training loop holds the logits until those of the next micro-step replace them."""
     compile: bool = False
     autocast: bool = False
     """The parameters are fp32 and torch.autocast casts what matmuls read."""
@@ -37,6 +39,11 @@ class Batch:
     def itemsize(self) -> int:
         """Bytes per element of the compute dtype. [B]"""
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def widens_logits(self) -> bool:
+        """Whether the logits are cast to fp32 before the loss."""
+        return self.loss == "fp32-logits" or (self.loss == "model-dtype-logits" and self.autocast)
 
     @property
     def eager(self) -> bool:

@@ -3,15 +3,18 @@
 from typing import Final
 
 from zeroplan.spec.architecture import Head
-from zeroplan.units import ceil_div, maximum, minimum, power_of_two
+from zeroplan.units import Size, ceil_div, maximum, minimum, power_of_two, round_up
+from zeroplan.workload.batch import Batch
 from zeroplan.workload.primitives import cast, linear
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
-__all__ = ["head_and_loss"]
+__all__ = ["head_and_loss", "kept_logits_bytes"]
 
 FP32: Final = 4
 EMBEDDING: Final = "embedding"
 """Name under which a tied head finds the token embedding."""
+WITHOUT_LOGITS: Final = ("chunked", "fused-linear")
+"""Losses that never have all logits at once."""
 CHUNKS: Final = 8
 """Chunks of a chunked loss (torchtitan's and torchtune's default)."""
 
@@ -24,6 +27,14 @@ def head_and_loss(tape: Tape, x: Tensor, head: Head) -> Tensor:
     if tape.batch.loss == "fused-linear":
         return _fused_linear(tape, x, head)
     return _whole(tape, x, head)
+
+
+def kept_logits_bytes(head: Head | None, batch: Batch) -> Size:
+    """Return what a training loop holds that keeps the logits; some losses have none. [B]"""
+    if head is None or not batch.keep_logits or batch.loss in WITHOUT_LOGITS:
+        return 0
+    rows = batch.sequences if head.pooled else batch.tokens
+    return round_up(rows * head.rows * (FP32 if batch.widens_logits else batch.itemsize))
 
 
 def _whole(tape: Tape, x: Tensor, head: Head) -> Tensor:
@@ -41,8 +52,7 @@ def _whole(tape: Tape, x: Tensor, head: Head) -> Tensor:
         bias=head.bias,
         tied_to=EMBEDDING if head.tied else None,
     )
-    widens = tape.batch.loss == "fp32-logits" or tape.batch.autocast
-    wide = cast(tape, logits, FP32, "fp32 logits") if widens else logits
+    wide = cast(tape, logits, FP32, "fp32 logits") if tape.batch.widens_logits else logits
     log_probabilities = tape.like("log-probabilities", wide)
     tape.add(
         Operation(

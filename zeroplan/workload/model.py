@@ -11,7 +11,7 @@ from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
-from zeroplan.workload.loss import head_and_loss
+from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
 from zeroplan.workload.primitives import add, embedding, norm, weights
 from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
@@ -47,6 +47,8 @@ class Workload:
     units: tuple[Unit, ...]
     buffers_bytes: tuple[Size, ...]
     """Tables that every rank holds whole and nobody trains (rotary cosines and sines). [B]"""
+    kept_logits_bytes: Size = 0
+    """Logits that the training loop holds between micro-steps. [B]"""
     batch: Batch
 
     @property
@@ -65,7 +67,12 @@ def workload(architecture: Architecture, batch: Batch) -> Workload:
     last = architecture.stacks[-1]
     units += _stack_units(last, _stack_batch(last, batch), tied=tied)
     units.append(_head_unit(architecture.head, last, batch))
-    return Workload(units=tuple(units), buffers_bytes=_rotary_tables(last, batch), batch=batch)
+    return Workload(
+        units=tuple(units),
+        buffers_bytes=_rotary_tables(last, batch),
+        kept_logits_bytes=kept_logits_bytes(architecture.head, batch),
+        batch=batch,
+    )
 
 
 def _stack_batch(stack: Stack, batch: Batch) -> Batch:

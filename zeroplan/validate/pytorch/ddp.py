@@ -72,7 +72,7 @@ def _gradient_order(subject: Subject, plan: Plan) -> list[int]:
         for index, parameter in enumerate(module.parameters())
     ]
     ids = token_ids(plan)
-    loss_of(module, subject, plan, ids, ids).backward()
+    loss_of(module, subject, plan, (ids, ids), []).backward()
     module.zero_grad()
     for handle in handles:
         handle.remove()

@@ -14,13 +14,23 @@ __all__ = ["loss_of"]
 
 
 def loss_of(
-    module: nn.Module, subject: Subject, plan: Plan, ids: torch.Tensor, labels: torch.Tensor
+    module: nn.Module,
+    subject: Subject,
+    plan: Plan,
+    batch: tuple[torch.Tensor, torch.Tensor],
+    held: list[torch.Tensor],
 ) -> torch.Tensor:
-    """Return the mean cross-entropy of a forward; autocast on CUDA widens the logits anyway."""
-    batch = plan.workload.batch
-    with torch.autocast("cpu", DTYPES[batch.dtype]) if batch.autocast else nullcontext():
+    """Return the mean cross-entropy of a forward; autocast on CUDA widens the logits anyway.
+
+    `held` gets the logits, where the training loop keeps them.
+    """
+    ids, labels = batch
+    form = plan.workload.batch
+    with torch.autocast("cpu", DTYPES[form.dtype]) if form.autocast else nullcontext():
         logits = subject.logits(module(ids))
         flat = logits.flatten(0, 1)
-        if batch.loss == "fp32-logits" or batch.autocast:
+        if form.widens_logits:
             flat = flat.float()
+        if form.keep_logits:
+            held[:] = [flat]
         return functional.cross_entropy(flat, labels.flatten(0, 1))

@@ -31,6 +31,8 @@ class Setup:
     optimizer: torch.optim.Optimizer | None
     batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     """Token ids and labels of each micro-step."""
+    logits: list[torch.Tensor] = field(default_factory=list)
+    """Those of the last micro-step, where the training loop holds them."""
 
 
 @dataclass(slots=True)
@@ -58,13 +60,13 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     parameters = ledger.bytes_of(setup.module.parameters())
     optimizer = ledger.bytes_of(_states(setup.optimizer))
     inputs = (tensor for pair in setup.batches for tensor in pair)
-    others = ledger.bytes_of((*inputs, *setup.module.buffers()))
+    others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
     with watch.log:
         _step(setup, watch)
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
         moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
-        peak_before_update_bytes=before_update,
+        peak_before_update_bytes=before_update if setup.optimizer else None,
         held_bytes=Held(
             parameters=parameters,
             optimizer=optimizer,
@@ -84,10 +86,10 @@ def batches(plan: Plan) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
 def _step(setup: Setup, watch: _Watch) -> None:
     plan, module = setup.plan, setup.module
     watch.start = watch.ledger.total
-    for index, (ids, labels) in enumerate(setup.batches):
+    for index, batch in enumerate(setup.batches):
         with micro_step(module, plan, last=index + 1 == plan.micro_steps):
             watch.begin("forward")
-            loss = loss_of(module, setup.subject, plan, ids, labels)
+            loss = loss_of(module, setup.subject, plan, batch, setup.logits)
             watch.after_forwards.append(watch.ledger.total)
             watch.begin("backward")
             loss.backward()
@@ -97,7 +99,7 @@ def _step(setup: Setup, watch: _Watch) -> None:
     clip_gradients(module, plan)
     if setup.optimizer is not None:
         setup.optimizer.step()
-    module.zero_grad()
+        module.zero_grad()
     gc.collect()
 
 

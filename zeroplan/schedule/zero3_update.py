@@ -1,0 +1,80 @@
+"""ZeRO-3's update: the shards of some parameters at once.
+
+Source: deepspeed/runtime/zero/stage3.py (0.19.8).
+"""
+
+from collections.abc import Iterable
+
+from zeroplan.schedule.deepspeed_common import (
+    FP32,
+    FP64,
+    accumulation_itemsize,
+    collective,
+    transient,
+)
+from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.optimizer import torch_optimizer_step
+from zeroplan.schedule.plan import Plan
+from zeroplan.units import round_up
+from zeroplan.workload.changes import Change
+
+__all__ = ["sub_groups", "update"]
+
+
+def sub_groups(shards: Iterable[int], limit: int) -> list[list[int]]:
+    """Deal parameters to what is updated at once; a group closes when it has its size.
+
+    Source: `_create_fp16_sub_groups`.
+    """
+    groups: list[list[int]] = [[]]
+    size = 0
+    for shard in shards:
+        groups[-1].append(shard)
+        size += shard
+        if size >= limit:
+            groups.append([])
+            size = 0
+    return groups if groups[-1] else groups[:-1]
+
+
+def update(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
+    """Take the norm, then update sub-group by sub-group."""
+    held = plan.dtypes
+    ranks, accumulated = plan.groups.shard, accumulation_itemsize(plan)
+    if plan.training.compute_dtype == "fp16":
+        _check_overflow(plan, recorder, sum(map(sum, groups)))
+    for shards in groups:
+        recorder.emit(
+            "gradient norm",
+            "optimizer",
+            changes=transient("temporaries", "fp64 gradient", round_up(max(shards) * FP64)),
+            collective=collective("all_reduce", ranks, FP64, FP64),
+            traffic_bytes=sum(shards) * (accumulated + 2 * FP64),
+        )
+    for shards in groups:
+        size = sum(shards)
+        alone, wide = len(shards) == 1, accumulated == FP32
+        flat = 0 if alone or wide else round_up(size * accumulated)
+        fp32 = 0 if alone and wide else round_up(size * FP32)
+        cast = transient("gradients", "flat part", flat)
+        recorder.emit(
+            "fp32 part",
+            "optimizer",
+            changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
+            traffic_bytes=size * (3 * accumulated + FP32),
+        )
+        torch_optimizer_step(recorder, [(size, 1)], held)
+        gone = Change("gradients", "fp32 part", -fp32)
+        recorder.emit("drop fp32 part", "optimizer", changes=(gone,))
+
+
+def _check_overflow(plan: Plan, recorder: Recorder, shards: int) -> None:
+    """Look for infinities in all gradient shards at once: their magnitudes, then a flag each."""
+    magnitudes = round_up(shards * accumulation_itemsize(plan))
+    recorder.emit(
+        "check overflow",
+        "optimizer",
+        changes=transient("temporaries", "overflow", magnitudes, round_up(shards)),
+        collective=collective("all_reduce", plan.groups.shard, 1, 1),
+        traffic_bytes=3 * magnitudes + 2 * shards,
+    )
