@@ -214,8 +214,7 @@ def _reduce(step: _Step, size: int, copies: int) -> None:
 def _drop_gradients(step: _Step, name: str, parameters: list[tuple[Parameter, int]]) -> None:
     """Free gradients: fresh ones once added to older ones or copied to a bucket, or all."""
     held = _gradients(step.plan, parameters)
-    gone = tuple(Change(each.category, each.owner, -each.bytes) for each in held)
-    step.recorder.emit(name, "gradients", changes=gone)
+    step.recorder.emit(name, "gradients", changes=tuple(-each for each in held))
 
 
 def _gradients(plan: Plan, parameters: list[tuple[Parameter, int]]) -> list[Change]:
@@ -223,4 +222,5 @@ def _gradients(plan: Plan, parameters: list[tuple[Parameter, int]]) -> list[Chan
     return [
         Change("gradients", p.name, round_up(p.elements * itemsize) * times)
         for p, times in parameters
+        if p.trainable
     ]

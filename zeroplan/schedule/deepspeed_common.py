@@ -69,7 +69,7 @@ def collective(name: CollectiveName, group: Group, sent: Size, kept: Size) -> Co
 def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...]:
     """Return storages that come one after the other and go together."""
     born = [Change(category, owner, size) for size in sizes if size]
-    return (*born, *(Change(category, owner, -change.bytes) for change in born))
+    return (*born, *(-each for each in born))
 
 
 class Copies(NamedTuple):

@@ -93,8 +93,7 @@ def _release_gradients(step: _Step, name: str) -> None:
     They are views of flat gradients that the root drops in its next pre-forward
     (`_reset_flat_param_grad_info_if_needed`).
     """
-    gone = step.gradients
-    step.recorder.emit(name, "root", changes=(Change(gone.category, gone.owner, -gone.bytes),))
+    step.recorder.emit(name, "root", changes=(-step.gradients,))
 
 
 def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:

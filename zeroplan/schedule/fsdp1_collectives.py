@@ -51,7 +51,7 @@ class Unshard:
             "cast" if unit.whole else "all-gather",
             unit.name,
             stream="all-gather",
-            changes=(parameters,) if unit.whole else (cast, parameters, _freed(cast)),
+            changes=(parameters,) if unit.whole else (cast, parameters, -cast),
             collective=None if unit.whole else collective,
             traffic_bytes=flat.shard_elements * (held.parameter + held.compute) * self._casts,
             waits=("compute",) if unit.is_root else (UNIT_BEGINS,),
@@ -65,7 +65,7 @@ class Unshard:
         """Free a unit's parameters."""
         if unit.unsharded:
             unit.unsharded = False
-            self.recorder.emit("reshard", unit.name, changes=(_freed(self._parameters(unit)),))
+            self.recorder.emit("reshard", unit.name, changes=(-self._parameters(unit),))
 
     @property
     def _casts(self) -> bool:
@@ -105,7 +105,7 @@ class Reduce:
     def accumulate(self, unit: FlatUnit) -> None:
         """Keep a flat gradient unreduced, added to that of earlier micro-steps (no_sync)."""
         if unit.accumulates:
-            self.recorder.emit("accumulate", unit.name, changes=(_freed(self._flat(unit)),))
+            self.recorder.emit("accumulate", unit.name, changes=(-self._flat(unit),))
         unit.accumulates = True
 
     def run(self, unit: FlatUnit) -> None:
@@ -170,7 +170,7 @@ class Reduce:
         gone = [*inputs, *self._spent(unit)]
         gone += [out] if made else []
         gone += [gradient] if unit.has_gradient else []
-        self.recorder.emit("assign gradient", name, changes=(*made, *map(_freed, gone)))
+        self.recorder.emit("assign gradient", name, changes=(*made, *(-each for each in gone)))
 
     def _reduce_whole(self, unit: FlatUnit) -> None:
         """All-reduce a gradient that is not sharded (NO_SHARD).
@@ -183,11 +183,11 @@ class Reduce:
         sent = [] if held.reduce in (before, held.gradient) else [wire]
         self._all_reduce(unit, self.plan.groups.world, unit.flat.elements, sent)
         gradient = Change("gradients", name, self.gradient_bytes(unit))
-        gone = [_freed(change) for change in (*sent, *self._spent(unit))]
+        gone = [-each for each in (*sent, *self._spent(unit))]
         if before == held.reduce == held.gradient:
             changes = gone if unit.has_gradient else [*gone, gradient]
         else:
-            changes = [gradient, *gone, *([_freed(gradient)] if unit.has_gradient else [])]
+            changes = [gradient, *gone, *([-gradient] if unit.has_gradient else [])]
         self.recorder.emit("assign gradient", name, changes=tuple(changes))
 
     def _all_reduce(
@@ -203,7 +203,3 @@ class Reduce:
             collective=collective if group.ranks > 1 else None,
             waits=("compute", "reduce-scatter"),
         )
-
-
-def _freed(change: Change) -> Change:
-    return Change(change.category, change.owner, -change.bytes)

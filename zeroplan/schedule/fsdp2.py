@@ -10,8 +10,9 @@ from typing import Final
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Pool, Recorder, Script
-from zeroplan.schedule.fsdp2_collectives import Gather, Reduce
+from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
+from zeroplan.schedule.fsdp2_reduce import Reduce
 from zeroplan.schedule.optimizer import (
     Sizes,
     clip_by_norm_vector,

@@ -47,6 +47,10 @@ class Change:
     owner: str
     bytes: Size
 
+    def __neg__(self) -> "Change":
+        """Take it back."""
+        return Change(self.category, self.owner, -self.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

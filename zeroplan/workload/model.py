@@ -12,11 +12,13 @@ from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
-from zeroplan.workload.primitives import add, embedding, norm, weights
+from zeroplan.workload.primitives import add, cast, embedding, norm, weights
 from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
 
 __all__ = ["Unit", "Workload", "workload"]
+
+FP32 = 4
 
 UnitKind = Literal["embedding", "block", "norm", "head"]
 
@@ -60,12 +62,13 @@ class Workload:
 def workload(architecture: Architecture, batch: Batch) -> Workload:
     """Write a model's forward pass down for a batch."""
     units: list[Unit] = []
-    tied = architecture.head is not None and architecture.head.tied
-    for stack in architecture.stacks[:-1]:
-        units += _stack_units(stack, _stack_batch(stack, batch), tied=False)
+    *earlier, last = architecture.stacks
+    for stack in earlier:
+        tied = any(table.tied for later in architecture.stacks for table in later.embeddings)
+        units += _stack_units(stack, _stack_batch(stack, batch), units, tied=tied)
         units += _norm_units(stack, batch)
-    last = architecture.stacks[-1]
-    units += _stack_units(last, _stack_batch(last, batch), tied=tied)
+    tied = architecture.head is not None and architecture.head.tied
+    units += _stack_units(last, _stack_batch(last, batch), units, tied=tied)
     units.append(_head_unit(architecture.head, last, batch))
     return Workload(
         units=tuple(units),
@@ -79,9 +82,11 @@ def _stack_batch(stack: Stack, batch: Batch) -> Batch:
     return batch if stack.positions is None else replace(batch, sequence_length=stack.positions)
 
 
-def _stack_units(stack: Stack, batch: Batch, *, tied: bool) -> list[Unit]:
+def _stack_units(stack: Stack, batch: Batch, before: list[Unit], *, tied: bool) -> list[Unit]:
+    """Write a tower down that reads what the tower before it made."""
     written: dict[Block, Unit] = {}
-    units = [_embedding_unit(stack, batch, tied=tied)]
+    source = before[-1].output if before else None
+    units = [_embedding_unit(stack, batch, source, tied=tied)]
     for block in stack.blocks:
         if block not in written:
             written[block] = _block_unit(stack, block, batch)
@@ -106,8 +111,9 @@ def _hidden_states(tape: Tape, stack: Stack) -> Tensor:
     return tape.tensor("hidden states", tape.batch.tokens, stack.hidden, itemsize=size)
 
 
-def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
+def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: bool) -> Unit:
     tape = Tape(batch)
+    entering = None if source is None else tape.like("states of the tower before", source)
     x = chain(tape, None, stack.stem, batch.tokens)
     for table in stack.embeddings:
         row = embedding(tape, table, batch.tokens, tied=tied)
@@ -115,11 +121,34 @@ def _embedding_unit(stack: Stack, batch: Batch, *, tied: bool) -> Unit:
             row = projection(tape, row, table.projection, batch.tokens)
         x = row if x is None else add(tape, x, row, "sum of embeddings")
     if x is None:
-        x = tape.tensor("input", batch.tokens, stack.hidden, itemsize=tape.batch.parameter_itemsize)
+        size = tape.batch.parameter_itemsize
+        x = tape.tensor("input", batch.tokens, stack.hidden, itemsize=size, differentiable=False)
+        tape.add(Operation(name="input", kernel="none", outputs=(x,)))
+    x = cast(tape, x, tape.batch.parameter_itemsize, "input in the parameters' dtype")
+    if entering is not None:
+        x = _joined(tape, entering, x, stack)
     tape.add(Operation(name="extras", kernel="none", parameters=weights(stack.extras)))
     if stack.embedding_norm is not None:
         x = norm(tape, x, stack.embedding_norm, name="embedding_norm")
-    return _unit(tape, stack.label("embedding"), "embedding", None, x)
+    return _unit(tape, stack.label("embedding"), "embedding", entering, x)
+
+
+def _joined(tape: Tape, states: Tensor, x: Tensor, stack: Stack) -> Tensor:
+    """Let the states of the tower before in: all along for cross-attention, else among the tokens.
+
+    Cross-attention's keys and values keep them until the first block's backward is done.
+    """
+    crosses = any(
+        isinstance(part.component, Attention) and part.component.memory_width is not None
+        for block in stack.blocks
+        for part in block.sublayers
+    )
+    out = tape.view("input", x, x.width) if crosses else tape.like("input", x)
+    saved = (states,) if crosses else ()
+    tape.add(
+        Operation(name="join", kernel="memory", inputs=(states, x), outputs=(out,), saved=saved)
+    )
+    return out
 
 
 def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
@@ -179,11 +208,17 @@ def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
     out = _norm_and_tail(tape, x, stack)
     if head is not None:
         if head.pooled:
-            out = Tensor("pooled", batch.sequences, out.width, out.itemsize, base=out.storage)
+            first = replace(out, name="pooled", rows=batch.sequences, base=out.storage)
+            tape.add(Operation(name="pool", kernel="none", inputs=(out,), outputs=(first,)))
+            out = first
         if head.transform is not None:
             out = projection(tape, out, head.transform, out.rows)
         tape.add(Operation(name="extras", kernel="none", parameters=weights(head.extras)))
         out = head_and_loss(tape, out, head)
+    else:  # a loss of the states themselves
+        tape.purpose = "loss"
+        states, out = out, tape.tensor("loss", 1, 1, itemsize=FP32)
+        tape.add(Operation(name="loss", kernel="memory", inputs=(states,), outputs=(out,)))
     return _unit(tape, "head", "head", x, out)
 
 

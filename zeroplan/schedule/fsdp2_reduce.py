@@ -1,145 +1,19 @@
-"""FSDP2's two halves: parameters in (all-gather, copy-out), gradients out (reduce-scatter).
+"""FSDP2 sends gradients out: reduce-scatter, all-reduce across copies, the sharded gradient.
 
-Source: `foreach_all_gather`, `foreach_all_gather_copy_out` and `foreach_reduce` in
-torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `FSDPParamGroup` beside it, torch 2.13.
+Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py,
+`FSDPParamGroup` beside it, torch 2.13.
 """
 
-from collections.abc import Iterator
-
-from zeroplan.records import dataclass, replace
+from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.plan import Plan
-from zeroplan.sharding.groups import contiguous
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
 
-__all__ = ["Gather", "Reduce"]
+__all__ = ["Reduce"]
 
-COPY_OUT = "copy-out"
-"""Mark of the last copy-out: an all-gather waits for it, so at most one runs ahead."""
-
-CAST = "cast of the shard"
-GATHERED = "all-gather output"
 REDUCED = "reduce-scatter output"
-
-
-@dataclass(slots=True)
-class Gather:
-    """Gathers parameters and drops them."""
-
-    plan: Plan
-    recorder: Recorder
-    parked: Size = 0
-    """All-gather output that lives until the next group is copied out. [B]"""
-
-    def start(self, group: FsdpGroup) -> None:
-        """Cast the shard, copy it into the flat buffer and issue the all-gather."""
-        held, part = self.plan.dtypes, group.parameters
-        ranks = self.plan.groups.shard
-        group.in_flight = True
-        if ranks.ranks == 1:
-            return
-        shard = part.shard_elements
-        if group.kept_bytes:
-            ranks = contiguous("shard", int(group.after_forward), ranks.ranks_per_node)
-            shard = part.shard_elements * part.ranks // ranks.ranks
-        group.gathered_bytes = round_up(shard * ranks.ranks * held.compute)
-        casts = held.compute != held.parameter and not group.kept_bytes
-        cast = round_up(shard * held.compute) if casts else 0
-        self.recorder.emit(
-            "all-gather",
-            group.name,
-            stream="all-gather",
-            changes=(
-                Change("temporaries", CAST, cast),
-                Change("all_gather_buffers", GATHERED, group.gathered_bytes),
-                Change("temporaries", CAST, -cast),
-            ),
-            collective=Collective(
-                name="all_gather",
-                group=ranks,
-                input_bytes=shard * held.compute,
-                output_bytes=shard * ranks.ranks * held.compute,
-            ),
-            traffic_bytes=shard * (held.parameter + held.compute),
-            waits=(COPY_OUT,),
-        )
-
-    def copy_out(self, group: FsdpGroup, *, backward: bool) -> None:
-        """Copy the flat buffer out to the parameters.
-
-        In backward the buffer goes at once; in forward it is parked, and the one parked before
-        it goes.
-        """
-        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
-        changes = [Change("unsharded_parameters", group.name, size)]
-        if self.plan.groups.shard.ranks == 1:
-            changes = self._cast_alone(group)
-        if group.kept_bytes:
-            changes.append(Change("unsharded_parameters", group.name, -group.kept_bytes))
-            group.kept_bytes = 0
-        gone = group.gathered_bytes if backward else self.parked
-        changes.append(Change("all_gather_buffers", GATHERED, -gone))
-        self.recorder.emit(
-            "copy-out",
-            group.name,
-            changes=tuple(changes),
-            traffic_bytes=2 * size,
-            waits=("all-gather",),
-            mark=COPY_OUT,
-        )
-        self.parked = 0 if backward else group.gathered_bytes
-        group.in_flight = False
-        group.unsharded = True
-
-    def _cast_alone(self, group: FsdpGroup) -> list[Change]:
-        """Copy each parameter out of a cast of its own: one rank has no flat buffer."""
-        held, changes = self.plan.dtypes, []
-        for p in group.parameters.parameters:
-            size = round_up(p.elements * held.compute)
-            cast = size if held.compute != held.parameter else 0
-            changes += [
-                Change("temporaries", CAST, cast),
-                Change("unsharded_parameters", group.name, size),
-                Change("temporaries", CAST, -cast),
-            ]
-        return changes
-
-    def release_parked(self) -> None:
-        """Drop the last all-gather output when the root's forward returns."""
-        gone = Change("all_gather_buffers", GATHERED, -self.parked)
-        self.recorder.emit("release", "root", changes=(gone,))
-        self.parked = 0
-
-    def reshard_after_forward(self, group: FsdpGroup) -> None:
-        """Free a group's parameters after its forward, or keep a shard over fewer ranks."""
-        if group.after_forward is False:
-            return
-        if group.after_forward is not True and group.unsharded:
-            changes = list(self._reshard_to_fewer(group, int(group.after_forward)))
-        else:
-            changes = self.reshard(group)
-        self.recorder.emit("reshard", group.name, changes=tuple(changes))
-
-    def _reshard_to_fewer(self, group: FsdpGroup, fewer: int) -> Iterator[Change]:
-        """Clone a part of each parameter before the whole of it goes, one after the other."""
-        itemsize = self.plan.dtypes.compute
-        for p in group.parameters.parameters:
-            alone = replace(group.parameters, parameters=(p,))
-            part, whole = alone.unsharded_bytes(itemsize, fewer), alone.unsharded_bytes(itemsize)
-            yield Change("unsharded_parameters", group.name, part)
-            yield Change("unsharded_parameters", group.name, -whole)
-        group.kept_bytes = group.parameters.unsharded_bytes(itemsize, fewer)
-        group.unsharded = False
-
-    def reshard(self, group: FsdpGroup) -> list[Change]:
-        """Free a group's unsharded parameters."""
-        if not group.unsharded:
-            return []
-        group.unsharded = False
-        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
-        return [Change("unsharded_parameters", group.name, -size)]
 
 
 @dataclass(slots=True)
@@ -158,6 +32,7 @@ class Reduce:
         return [
             Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
             for p in group.parameters.parameters
+            if p.trainable
         ]
 
     def accumulate(self, group: FsdpGroup) -> list[Change]:
@@ -168,12 +43,12 @@ class Reduce:
         held = self.plan.dtypes
         fresh = self.gradients(group, held.compute)
         if group.accumulates:
-            return _freed(fresh)
+            return [-each for each in fresh]
         group.accumulates = True
         if held.reduce == held.compute:
             return []
         kept = self.gradients(group, held.reduce)
-        return [c for new, old in zip(kept, _freed(fresh), strict=True) for c in (new, old)]
+        return [c for new, old in zip(kept, fresh, strict=True) for c in (new, -old)]
 
     def run(self, group: FsdpGroup, *, last: bool) -> None:
         """Copy the gradients into one buffer, reduce-scatter it, all-reduce across copies, cast.
@@ -184,7 +59,8 @@ class Reduce:
         held, part = self.plan.dtypes, group.parameters
         ranks = self.plan.groups.shard
         loops = ranks.ranks > 1
-        grads = _freed(self.gradients(group, held.reduce if group.accumulates else held.compute))
+        itemsize = held.reduce if group.accumulates else held.compute
+        grads = [-each for each in self.gradients(group, itemsize)]
         group.accumulates = False
         buffer = part.gathered_bytes(held.reduce)
         out = part.flat_shard_bytes(held.reduce)
@@ -287,14 +163,11 @@ class Reduce:
 
     def zero_grad(self, groups: list[FsdpGroup]) -> None:
         """Drop the sharded gradients."""
-        self.recorder.emit("zero_grad", "optimizer", changes=tuple(_freed(self.held(groups))))
+        gone = tuple(-each for each in self.held(groups))
+        self.recorder.emit("zero_grad", "optimizer", changes=gone)
 
     def _output_owner(self, group: FsdpGroup) -> str:
         """Name a reduce-scatter output: the sharded gradient itself where no cast or sum follows."""
         held = self.plan.dtypes
         is_gradient = held.reduce == held.gradient and not group.has_gradient
         return group.name if is_gradient else REDUCED
-
-
-def _freed(changes: list[Change]) -> list[Change]:
-    return [Change(c.category, c.owner, -c.bytes) for c in changes]
