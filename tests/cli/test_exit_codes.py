@@ -58,6 +58,8 @@ def test_a_bug_exits_with_1_a_traceback_and_a_request() -> None:
 def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
     done = _zeroplan(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("zeroplan: ")
+    assert len(done.stderr.splitlines()) <= 2
     assert done.stderr
 
 
@@ -93,7 +95,9 @@ def test_a_missing_part_exits_with_6() -> None:
 
 
 def test_an_interrupt_exits_with_130() -> None:
-    command = [sys.executable, "-c", "from zeroplan.cli import main; main()"]
+    # a child of a background shell ignores the signal unless it is told not to
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", f"{code}from zeroplan.cli import main; main()"]
     with subprocess.Popen(
         [*command, "estimate", "--spec", "-"],
         stdin=subprocess.PIPE,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zeroplan.errors import SpecError
-from zeroplan.spec.toml import load_spec
+from zeroplan.spec.toml import MAX_BYTES, load_spec
 
 NAN = float("nan")
 
@@ -86,3 +86,12 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="not a text file"):
         load_spec(file)
+
+
+def test_a_spec_that_is_no_file_or_too_long_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="not a file"):
+        load_spec(tmp_path)
+    long = tmp_path / "long.toml"
+    long.write_text("#" * (MAX_BYTES + 1))
+    with pytest.raises(SpecError, match="too long for a spec"):
+        load_spec(long)

@@ -1,7 +1,7 @@
 """The command line: it parses, asks the library and hands the answer to `report`."""
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,6 +12,9 @@ from zeroplan.errors import ZeroplanError
 __all__ = ["app", "main"]
 
 DEBUG: Final = "--debug"
+
+COMMAND_LINE_ERROR: Final[Any] = typer.BadParameter.mro()[1]
+"""Click's `UsageError`, which typer does not export."""
 
 EXIT_CODES: Final = (
     "Exit codes: 0 answered, 1 a bug, 2 usage, 3 a spec, model file or profile is wrong, "
@@ -47,7 +50,13 @@ def main() -> None:
     """Run the command line; the exit code says how it went (`zeroplan --help` lists them)."""
     arguments = [argument for argument in sys.argv[1:] if argument != DEBUG] or ["--help"]
     try:
-        app(arguments, prog_name="zeroplan")
+        sys.exit(app(arguments, prog_name="zeroplan", standalone_mode=False))
+    except COMMAND_LINE_ERROR as error:
+        command = getattr(error.ctx, "command_path", "zeroplan")
+        text = error.format_message()
+        sys.stderr.write(f"zeroplan: {text}{'' if text.endswith('.') else '.'} ")
+        sys.stderr.write(f"`{command} --help` lists the options.\n")
+        sys.exit(error.exit_code)
     except ZeroplanError as error:
         if DEBUG in sys.argv:
             raise

@@ -11,9 +11,12 @@ from zeroplan.spec.hints import AUTO
 from zeroplan.spec.reading import checked, flatten, keys, read_run
 from zeroplan.spec.run import Run
 
-__all__ = ["SCHEMA_VERSION", "load_spec", "read_file", "to_dict", "to_toml"]
+__all__ = ["MAX_BYTES", "SCHEMA_VERSION", "load_spec", "read_file", "to_dict", "to_toml"]
 
 SCHEMA_VERSION: Final = 1
+
+MAX_BYTES: Final = 2**20
+"""Far above any spec, which has some fifty keys. [B]"""
 
 
 def load_spec(file: str | Path | None = None, /, **overrides: object) -> Run:
@@ -82,8 +85,13 @@ def _spelled(tables: dict[str, Any]) -> dict[str, Any]:
 def _text(file: str | Path) -> str:
     if str(file) == "-":
         return sys.stdin.read()
+    path = Path(file)
     try:
-        return Path(file).read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():
+            raise SpecError(f"{file}: not a file; give the path of a spec in TOML.")
+        if path.stat().st_size > MAX_BYTES:
+            raise SpecError(f"{file}: too long for a spec; at most {MAX_BYTES} bytes.")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(f"{file}: {error.strerror}.") from None
     except UnicodeDecodeError:

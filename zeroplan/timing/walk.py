@@ -127,7 +127,7 @@ class _Walk:
         changes from the one that decides to the other, which is seen at the last copy.
         """
         moved, tolerance = last.advances.values(), STEADY * max(self.clocks.values())
-        if max(moved) - min(moved) <= tolerance:
+        if not moved or max(moved) - min(moved) <= tolerance:
             return True
         return (
             earlier.advances.keys() == last.advances.keys()

@@ -35,7 +35,8 @@ POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "se
 FOREIGN: Final = re.compile(
     r"(text|llm|language|vision|audio|encoder|decoder)_config$|^(encoder|decoder)_layers$"
     r"|mamba|^ssm_|^d_state$|^state_size$|^linear_(attn|num|key|value)|^block_configs$"
-    r"|^attn_type_list$|^layers_block_type$|^block_types$|^conv_"
+    r"|^attn_type_list$|^layers_block_type$|^block_types$|^conv_|^lru_"
+    r"|^type_vocab_size$|^relative_attention$|^pos_att_type$"
 )
 """Keys of parts that a plain decoder does not have."""
 
