@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from zeroplan.cli.light import LightCommand
+from zeroplan.cli.options import OUTSIDE
 from zeroplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ EXAMPLES: Final = (
     "zeroplan backtest runs.csv --tolerance 0.1 --output errors.csv",
     "zeroplan backtest --collectives nccl.csv --json",
 )
-
-OUTSIDE: Final = 5
-"""Exit code of an answer that is outside the stated tolerance."""
 
 SILENT_SECONDS: Final = 1.0
 """Progress is shown after this. [s]"""

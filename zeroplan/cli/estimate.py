@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from zeroplan.cli.flags import SpecCommand, takes_run
+from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import to_toml
 
@@ -18,11 +19,6 @@ EXAMPLES: Final = (
     "zeroplan estimate -m 7b --node dgx-a100 --show-spec",
 )
 
-NOTHING_FITS: Final = 4
-"""Exit code of an answer in which no estimate fits."""
-
-PANEL: Final = "Output"
-
 app = typer.Typer(add_completion=False)
 
 
@@ -31,27 +27,18 @@ app = typer.Typer(add_completion=False)
 def estimate(
     asked: Run,
     *,
-    profiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder whose hardware profiles come before the shipped ones.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=PANEL)
-    ] = False,
+    profiles: ProfilesFolder = None,
+    as_json: AsJson = False,
     show_spec: Annotated[
         bool,
         typer.Option(
             "--show-spec",
             help="Print the resolved spec as TOML, which --spec reads back, and stop.",
-            rich_help_panel=PANEL,
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     wide: Annotated[
-        bool, typer.Option("--wide", help="Show more columns.", rich_help_panel=PANEL)
+        bool, typer.Option("--wide", help="Show more columns.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> None:
     """Estimate memory, communication and step time per GPU, every strategy side by side."""

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from zeroplan.cli.flags import SpecCommand, takes_run
+from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
 from zeroplan.spec.run import Run
 
 __all__ = ["EXAMPLES", "app"]
@@ -16,11 +17,6 @@ EXAMPLES: Final = (
     "zeroplan explain -m 7b -n 8 --strategy zero2 --json",
 )
 
-NOTHING_FITS: Final = 4
-"""Exit code of an explanation of what does not fit."""
-
-PANEL: Final = "Output"
-
 app = typer.Typer(add_completion=False)
 
 
@@ -29,20 +25,11 @@ app = typer.Typer(add_completion=False)
 def explain(
     asked: Run,
     *,
-    profiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder whose hardware profiles come before the shipped ones.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=PANEL)
-    ] = False,
+    profiles: ProfilesFolder = None,
+    as_json: AsJson = False,
     wide: Annotated[
         bool,
-        typer.Option("--wide", help="List the smallest storages too.", rich_help_panel=PANEL),
+        typer.Option("--wide", help="List the smallest storages too.", rich_help_panel=OUTPUT),
     ] = False,
 ) -> None:
     """Explain one estimate: every term, the moment of the peak, which assumption matters most."""

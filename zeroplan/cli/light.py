@@ -25,6 +25,10 @@ class _LightOption(TyperOption):
         """Leave text and what was not given alone; a switch goes on to its callback."""
         return super().process_value(ctx, value) if isinstance(value, bool) else value
 
+    def display_type_rich(self, ctx: Any) -> str | None:
+        """Name the value that follows; none follows a switch."""
+        return None if self.is_flag else super().display_type_rich(ctx=ctx)
+
 
 class _LightParameters:
     """What makes a command or a group light."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from zeroplan.cli.flags import SpecCommand, takes_run
+from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import UnfitError, convert, describe, parse
 from zeroplan.spec.run import Range, Run
@@ -20,12 +21,8 @@ EXAMPLES: Final = (
     "zeroplan validate -m ./config.json -n 16 --strategy hsdp --model-class transformers",
 )
 
-OUTSIDE: Final = 5
-"""Exit code of a prediction outside the tolerance."""
-
 Tolerance = Annotated[float, Range(0, 1)]
 
-PANEL: Final = "Output"
 HOW: Final = "Validation"
 
 app = typer.Typer(add_completion=False)
@@ -61,17 +58,8 @@ def validate(
             rich_help_panel=HOW,
         ),
     ] = "0.01",
-    profiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder whose hardware profiles come before the shipped ones.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=PANEL)
-    ] = False,
+    profiles: ProfilesFolder = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a real training step and lay it beside the prediction."""
     from zeroplan.validate import validate as answer_to  # noqa: PLC0415  # not for --help
