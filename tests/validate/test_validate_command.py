@@ -71,8 +71,15 @@ def test_the_answer_is_one_document(zeroplan: Command, llama: str) -> None:
     ],
 )
 def test_what_cannot_be_run_is_told_with_its_remedy(
-    zeroplan: Command, llama: str, arguments: list[str], code: int, remedy: str
+    zeroplan: Command,
+    llama: str,
+    arguments: list[str],
+    code: int,
+    remedy: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Whether or not the packages are there: nothing is run."""
+    monkeypatch.setattr(refusals, "find_spec", lambda _: object())
     got, out, err = zeroplan("--model", llama, *arguments)
     assert (got, out) == (code, "")
     assert remedy in err
