@@ -56,6 +56,12 @@ def test_the_answer_is_one_document(zeroplan: Command, llama: str) -> None:
     assert set(document["prediction"]) == set(document["truth"])
 
 
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the packages be there, whether they are or not."""
+    monkeypatch.setattr(refusals, "find_spec", lambda _: object())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "remedy"),
     [
@@ -70,16 +76,10 @@ def test_the_answer_is_one_document(zeroplan: Command, llama: str) -> None:
         (["--gpus", "12"], 3, "gpus_per_node"),
     ],
 )
+@pytest.mark.usefixtures("packages")
 def test_what_cannot_be_run_is_told_with_its_remedy(
-    zeroplan: Command,
-    llama: str,
-    arguments: list[str],
-    code: int,
-    remedy: str,
-    monkeypatch: pytest.MonkeyPatch,
+    zeroplan: Command, llama: str, arguments: list[str], code: int, remedy: str
 ) -> None:
-    """Whether or not the packages are there: nothing is run."""
-    monkeypatch.setattr(refusals, "find_spec", lambda _: object())
     got, out, err = zeroplan("--model", llama, *arguments)
     assert (got, out) == (code, "")
     assert remedy in err
