@@ -35,5 +35,6 @@ class MissingPartError(ZeroplanError):
 
 def perhaps(word: str, known: "Iterable[str]") -> str:
     """Return " Perhaps you meant 'x'?" when a known word is close, else an empty string."""
-    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Perhaps you meant {matches[0]!r}?" if matches else ""
+    lowered = {name.lower(): name for name in known}
+    matches = get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    return f" Perhaps you meant {lowered[matches[0]]!r}?" if matches else ""

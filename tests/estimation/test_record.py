@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from zeroplan.estimation import estimate
 from zeroplan.estimation.record import Estimate, PeakBreakdown
 from zeroplan.rows import plain
 
@@ -168,3 +169,16 @@ def test_seconds_are_unknown_where_one_call_is(answer: Estimate) -> None:
     first, second = communication.collectives
     unknown = replace(communication, collectives=(first, replace(second, seconds=None)))
     assert unknown.seconds("all_gather") is None
+
+
+def test_what_backward_computes_again_counts_as_hardware_flops() -> None:
+    """Selective checkpointing computes some matmuls again, full checkpointing all of a block."""
+    shares = []
+    for checkpointing in ("none", "selective", "full"):
+        answer = estimate(
+            model="llama-3.1-8b", strategy="fsdp2", activation_checkpointing=checkpointing
+        )
+        time = answer.estimates[0].time
+        shares.append((time.hardware_flops_utilization or 0) / (time.model_flops_utilization or 1))
+    assert shares[0] == 1
+    assert 1.05 < shares[1] < 1.2 < shares[2] < 4 / 3

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from zeroplan.estimation.record import Estimate
-from zeroplan.report.words import assumptions, defaults, verdicts
+from zeroplan.report.words import assumptions, defaults, precisions, verdicts
 from zeroplan.spec.toml import load_spec
 
 
@@ -23,6 +23,12 @@ def test_where_nothing_fits_the_nearest_miss_is_named(nothing_fits: Estimate) ->
         "Does not fit: ddp.",
         "Nothing fits. ddp is nearest: 53.0 GiB too big.",
     ]
+
+
+def test_rows_that_store_another_dtype_are_told(answer: Estimate) -> None:
+    (line,) = precisions(answer)
+    assert line.startswith("DeepSpeed (zero3) stores bf16")
+    assert list(precisions(replace(answer, estimates=answer.estimates[:1]))) == []
 
 
 def test_without_times_nothing_is_called_fastest(answer: Estimate) -> None:

@@ -32,7 +32,7 @@ NAN = float("nan")
         ({"overlap_comm": "yes"}, "expected true or false or auto."),
         ({"seqlen": 1}, "seqlen: unknown key."),
         ({"sequence_lenght": 1}, "Perhaps you meant 'training.sequence_length'?"),
-        ({"gpus": 12, "gpus_per_node": 8}, "use 8 GPUs, or another gpus_per_node."),
+        ({"gpus": 12, "gpus_per_node": 8}, "use 8 or 16 GPUs, or another gpus_per_node."),
         ({"gpus": 64, "shard_size": 8, "replicate_size": 4}, "is not cluster.gpus = 64"),
         ({"gpus": 64, "shard_size": 7}, "shard_size = 7 does not divide cluster.gpus = 64."),
         (

@@ -11,7 +11,7 @@ import typer
 
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import OUTSIDE
-from zeroplan.errors import UsageError
+from zeroplan.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from zeroplan.backtesting import Backtest
@@ -59,11 +59,20 @@ def backtest(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Predict a table of measured runs, or collectives, and show how far off the predictions are."""
+    """Predict a table of measured runs, or collectives, and show how far off the predictions are.
+
+    A run needs the columns strategy, gpus, seq_len, micro_batch_per_gpu, the model's n_layers,
+    hidden, n_heads, ffn and vocab, and step_time_s, tokens_per_s_per_gpu or peak_mem_gib with
+    memory_kind. docs/backtest.md has them all.
+    """
     if file is None:
         raise UsageError("no table: name a CSV file of measured runs or collectives.")
     accepted = None if tolerance is None else _fraction(tolerance)
     result = _result(Path(file), Path(profiles) if profiles else None, collectives, as_json)
+    if not result.rows:
+        first = result.skipped[0] if result.skipped else None
+        why = f"the first, {first.id}: {first.why}" if first else "it has no rows"
+        raise SpecError(f"{file}: no row can be predicted; {why}")
     if output is not None:
         _write(Path(output), result.to_csv())
     if as_json:

@@ -1,5 +1,6 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
+from collections import Counter
 from pathlib import Path
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
@@ -24,6 +25,7 @@ from zeroplan.timing.band import step_band
 from zeroplan.timing.walk import Timing, walk
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
+from zeroplan.workload.liveness import recompute
 from zeroplan.workload.model import Workload, workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
@@ -204,12 +206,12 @@ def _communication(question: Question, step: Script) -> record.Communication:
 def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
 
-    Model FLOPs are three forward passes; hardware FLOPs add the recomputed one.
+    Model FLOPs are three forward passes; hardware FLOPs add what is recomputed.
     """
     tokens = plan.workload.batch.tokens * plan.micro_steps
     flop = count_flop(plan.workload)
     model = 3 * flop.forward_flop * tokens
-    again = _recomputed_share(plan) * flop.recompute_flop * tokens
+    again = _recomputed_flop(plan) * plan.micro_steps
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second
     low, high = step_band(timing, question.gpu, question.wires)
@@ -234,7 +236,17 @@ def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     )
 
 
-def _recomputed_share(plan: Plan) -> float:
-    """Share of the blocks that run forward twice."""
-    modes = [plan.checkpointing(i) for i, u in enumerate(plan.units) if u.kind == "block"]
-    return sum(mode == "full" for mode in modes) / max(1, len(modes))
+def _recomputed_flop(plan: Plan) -> float:
+    """Return what backward computes again per micro-step: whole blocks, or what was not kept.
+
+    By convention a whole block counts to its end, though early stop may skip its last product.
+    """
+    modes = Counter((u, plan.checkpointing(i)) for i, u in enumerate(plan.units))
+    flop = 0.0
+    for (unit, mode), times in modes.items():
+        if mode == "full":
+            flop += times * sum(operation.flop for operation in unit.operations)
+        elif mode == "selective":
+            again = (step for step in recompute(unit, mode) if step.direction == "forward")
+            flop += times * sum(step.operation.flop for step in again)
+    return flop

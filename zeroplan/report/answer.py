@@ -5,12 +5,15 @@ from typing import Final
 from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.tables import memory_table, time_table
 from zeroplan.report.terminal import Page, prose, table_text
-from zeroplan.report.words import assumptions, defaults, verdicts
+from zeroplan.report.words import assumptions, defaults, precisions, verdicts
 from zeroplan.spec.run import Run
 
 __all__ = ["answer_text"]
 
-LEGEND: Final = "States are what a GPU owns; activations and buffers are those at the peak."
+LEGEND: Final = (
+    "States are what a GPU owns, live or not; activations and buffers are those at the peak, which "
+    "is of tensors. Device adds what the allocator keeps, the CUDA context and NCCL."
+)
 
 
 def answer_text(answer: Estimate, asked: Run, on: Page, *, wide: bool = False) -> str:
@@ -18,7 +21,7 @@ def answer_text(answer: Estimate, asked: Run, on: Page, *, wide: bool = False) -
     parts = [
         table_text(memory_table(answer, wide=wide), on),
         table_text(time_table(answer, wide=wide), on),
-        prose((*verdicts(answer), LEGEND), on),
+        prose((*verdicts(answer), LEGEND, *precisions(answer)), on),
     ]
     for title, lines in (
         ("Notes", answer.notes),

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 from zeroplan.estimation.record import Assumption, Estimate, StrategyEstimate, Verdict
 from zeroplan.rows import plain, readable, significant
+from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.applies import applies
 from zeroplan.spec.hints import spelled
 from zeroplan.spec.reading import flatten, keys
 from zeroplan.spec.run import Run
 from zeroplan.units import GIB
 
-__all__ = ["assumptions", "defaults", "verdicts"]
+__all__ = ["assumptions", "defaults", "precisions", "verdicts"]
 
 
 def verdicts(answer: Estimate) -> Iterator[str]:
@@ -44,6 +45,21 @@ def assumptions(answer: Estimate) -> Iterator[str]:
     for each in answer.assumptions:
         if each.kind in ("assumed", "fitted"):
             yield f"{each.name} {_value(each)} ({each.kind}: {each.source})"
+
+
+def precisions(answer: Estimate) -> Iterator[str]:
+    """Say where DeepSpeed stores parameters in another dtype than the rows beside it."""
+    training = answer.inputs.training
+    rows = [STRATEGIES[each.strategy] for each in answer.estimates]
+    named = [row.strategy for row in rows if row.framework == "deepspeed"]
+    if (
+        0 < len(named) < len(answer.estimates)
+        and training.compute_dtype != training.parameter_dtype
+    ):
+        yield (
+            f"DeepSpeed ({', '.join(named)}) stores {training.compute_dtype} and counts its fp32 "
+            f"copy as optimizer states; the others store {training.parameter_dtype}."
+        )
 
 
 def _fastest(each: StrategyEstimate) -> str:

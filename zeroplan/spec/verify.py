@@ -22,7 +22,8 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
     if per_node is not None and cluster.gpus > per_node and cluster.gpus % per_node:
         raise SpecError(
             f"cluster.gpus = {cluster.gpus} is not a multiple of gpus_per_node = {per_node}: "
-            f"use {cluster.gpus // per_node * per_node} GPUs, or another gpus_per_node."
+            f"use {cluster.gpus // per_node * per_node} or {-(-cluster.gpus // per_node) * per_node} "
+            "GPUs, or another gpus_per_node."
         )
 
 
