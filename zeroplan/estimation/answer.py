@@ -13,7 +13,7 @@ from zeroplan.memory.walk import Peak, trace
 from zeroplan.records import dataclass
 from zeroplan.schedule import script
 from zeroplan.schedule.events import CollectiveName, Phase, Script
-from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
 from zeroplan.sharding.states import states
@@ -29,6 +29,10 @@ from zeroplan.workload.liveness import recompute
 from zeroplan.workload.model import Workload, workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
+
+
+Counted = dict[bool, tuple[Workload, Joined]]
+"""What the strategies of a question share: one workload under autocast, one without."""
 
 
 def estimate(
@@ -61,7 +65,7 @@ def estimate(
 
 def answer(question: Question) -> record.Estimate:
     """Answer a question whose model and hardware are there already."""
-    counted: dict[bool, Workload] = {}
+    counted: Counted = {}
     answers = tuple(_answer(question, row, counted) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
     return record.Estimate(
@@ -72,9 +76,7 @@ def answer(question: Question) -> record.Estimate:
     )
 
 
-def _answer(
-    question: Question, row: Sharding, counted: dict[bool, Workload]
-) -> record.StrategyEstimate:
+def _answer(question: Question, row: Sharding, counted: Counted) -> record.StrategyEstimate:
     plan = plan_for(question, row, counted)
     step = script(plan)
     device, memory = _memory(question, plan, step)
@@ -90,7 +92,7 @@ def _answer(
     )
 
 
-def plan_for(question: Question, row: Sharding, counted: dict[bool, Workload]) -> Plan:
+def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
     held = dtypes(row, run.training)
@@ -107,9 +109,11 @@ def plan_for(question: Question, row: Sharding, counted: dict[bool, Workload]) -
             compile=run.model.compile,
             autocast=held.autocast,
         )
-        counted[held.autocast] = workload(question.architecture, batch)
+        counted[held.autocast] = workload(question.architecture, batch), Joined()
+    work, joined = counted[held.autocast]
     return Plan(
-        workload=counted[held.autocast],
+        workload=work,
+        joined=joined,
         row=row,
         dtypes=held,
         groups=strategy_groups(row, run),

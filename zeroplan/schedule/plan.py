@@ -18,13 +18,25 @@ from zeroplan.workload.liveness import cached_copies, forward, recompute
 from zeroplan.workload.model import Unit, Workload
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["Chunk", "Plan", "inputs_and_buffers"]
+__all__ = ["Chunk", "Joined", "Plan", "inputs_and_buffers"]
 
 INT64 = 8
 KEPT_LOGITS = "logits of the training loop"
 
 Chunk = tuple[Segment, tuple[Parameter, ...]]
 """A run of backward operations and the parameters whose gradients it completes."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """Segments of one workload and one way to train it, joined once.
+
+    Equal blocks share them, by the identity of their unit, and so do all strategies of a question.
+    """
+
+    forwards: dict[tuple[int, str], tuple[Segment, Segment]] = field(default_factory=dict)
+    backwards: dict[tuple[int, str], tuple[Segment, Segment]] = field(default_factory=dict)
+    chunks: dict[tuple[int, str, bool], list[Chunk]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +49,7 @@ class Plan:
     groups: Groups
     training: TrainingChoice
     choice: ShardingChoice
-    forwards: dict[tuple[int, str], tuple[Segment, Segment]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    """Segments already joined, by unit and checkpointing: equal blocks share them."""
-    backwards: dict[tuple[int, str], tuple[Segment, Segment]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    chunks: dict[tuple[int, str], list[Chunk]] = field(default_factory=dict, init=False, repr=False)
+    joined: Joined = field(default_factory=Joined, repr=False)
     block_numbers: tuple[int | None, ...] = field(init=False, repr=False)
     """Each unit's place among the blocks; None for what is no block."""
 
@@ -128,14 +133,14 @@ class Plan:
         """
         unit, mode = self.units[index], self.checkpointing(index)
         key = (id(unit), mode)
-        if key not in self.forwards:
+        if key not in self.joined.forwards:
             steps = forward(unit, mode)
             cut = len(steps)
             if unit.kind == "head":
                 cut = next((i for i, s in enumerate(steps, 1) if _is_projection(s)), cut)
             loss = self._replacing_logits(segment(steps[cut:]))
-            self.forwards[key] = segment(steps[:cut]), loss
-        return self.forwards[key]
+            self.joined.forwards[key] = segment(steps[:cut]), loss
+        return self.joined.forwards[key]
 
     def _replacing_logits(self, loss: Segment) -> Segment:
         """Let kept logits of the micro-step before go once those of this one are there."""
@@ -155,13 +160,13 @@ class Plan:
         """Join a unit's backward in two: the loss down to the model's output, and the rest."""
         unit, mode = self.units[index], self.checkpointing(index)
         key = (id(unit), mode)
-        if key not in self.backwards:
+        if key not in self.joined.backwards:
             steps = self.backward_steps(index)
             cut = 0
             if unit.kind == "head":
                 cut = next((i for i, s in enumerate(steps) if _is_projection(s)), cut)
-            self.backwards[key] = segment(steps[:cut]), segment(steps[cut:])
-        return self.backwards[key]
+            self.joined.backwards[key] = segment(steps[:cut]), segment(steps[cut:])
+        return self.joined.backwards[key]
 
     def cached_copies(self) -> Iterator[Change]:
         """Release the weight copies that autocast's cache alone holds: of checkpointed units."""
@@ -178,10 +183,10 @@ class Plan:
         Strategies that reduce gradients as they arrive act between the chunks.
         """
         unit, mode = self.units[index], self.checkpointing(index)
-        key = (id(unit), mode)
-        if key not in self.chunks:
-            self.chunks[key] = list(self._cut(self.backward_steps(index)))
-        return self.chunks[key]
+        key = (id(unit), mode, self.row.divides_gradients)
+        if key not in self.joined.chunks:
+            self.joined.chunks[key] = list(self._cut(self.backward_steps(index)))
+        return self.joined.chunks[key]
 
     def _cut(self, steps: list[Step]) -> Iterator[Chunk]:
         """Gradients that stay whole are a state of their own, no mere transient."""

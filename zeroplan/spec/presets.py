@@ -31,7 +31,10 @@ def list_presets() -> tuple[str, ...]:
 
 def is_preset(name: str) -> bool:
     """Whether a preset is called that."""
-    return name in list_presets()
+    try:
+        return Path(name).name == name and (FOLDER / f"{name}.json").is_file()
+    except OSError:  # a name too long for a file
+        return False
 
 
 def load_preset(name: str) -> Preset:
