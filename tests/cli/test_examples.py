@@ -1,6 +1,5 @@
 """What the help page shows as an example runs as it stands."""
 
-import json
 import shlex
 import subprocess
 import sys
@@ -31,7 +30,5 @@ def test_a_shown_spec_gives_the_same_estimates_down_a_pipe() -> None:
         ).stdout
 
     spec = stdout(*asked, "--show-spec")
-    direct, piped = stdout(*asked, "--json"), stdout("--spec", "-", "--json", stdin=spec)
-    for key in ("inputs", "assumptions", "estimates"):
-        assert json.loads(piped)[key] == json.loads(direct)[key]
+    assert stdout("--spec", "-", "--json", stdin=spec) == stdout(*asked, "--json")
     assert stdout("--spec", "-", "--show-spec", stdin=spec) == spec

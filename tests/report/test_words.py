@@ -47,6 +47,15 @@ def test_defaults_are_listed_as_resolved_and_what_was_asked_is_not(answer: Estim
     assert "gpus 8" not in lines
 
 
+def test_a_word_that_leaves_the_link_to_the_gpu_is_told_with_what_it_became(
+    answer: Estimate,
+) -> None:
+    lines = list(defaults(answer, load_spec(model="8b", link="ib")))
+    assert any("link ib-ndr400, the usual ib" in line for line in lines)
+    named = list(defaults(answer, load_spec(model="8b", link="ib-ndr400")))
+    assert not any("link ib-ndr400" in line for line in named)
+
+
 def test_defaults_that_no_strategy_reads_are_left_out(answer: Estimate) -> None:
     asked = load_spec(model="8b")
     assert "bucket_bytes" in "\n".join(defaults(answer, asked))

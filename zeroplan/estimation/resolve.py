@@ -54,7 +54,7 @@ def resolve(
     """
     architecture = architecture or load_architecture(run.model.source)
     catalogue = load_catalogue(profiles)
-    cluster, gpu, wires, notes = _cluster(run.cluster, catalogue)
+    cluster, gpu, wires = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)
     filled = verify(replace(run, cluster=cluster, training=training))
     return Question(
@@ -63,7 +63,7 @@ def resolve(
         gpu=gpu,
         wires=wires,
         strategies=_strategies(filled),
-        notes=(*architecture.assumptions, *notes, *model_notes(filled, architecture)),
+        notes=(*architecture.assumptions, *model_notes(filled, architecture)),
     )
 
 
@@ -102,9 +102,7 @@ def _training(training: TrainingChoice, architecture: Architecture) -> TrainingC
     return replace(training, sequence_length=min(DEFAULT_SEQUENCE_LENGTH, longest))
 
 
-def _cluster(
-    cluster: ClusterChoice, catalogue: Catalogue
-) -> tuple[ClusterChoice, Gpu, Fabric, tuple[str, ...]]:
+def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoice, Gpu, Fabric]:
     node = catalogue.node(cluster.node) if cluster.node else None
     gpu = catalogue.gpu(cluster.gpu or (node.gpu.value if node else DEFAULT_GPU))
     if node is not None and node.gpu.value != gpu.id:
@@ -116,9 +114,6 @@ def _cluster(
     per_node = cluster.gpus_per_node or int((node.gpus if node else gpu.gpus_per_node).value)
     intra = usual_link(cluster.intra_link or source.intra_link.value, gpu, catalogue)
     inter = usual_link(cluster.link or source.node_link.value, gpu, catalogue)
-    notes = []
-    if cluster.link not in (None, inter.id):
-        notes.append(f"link {cluster.link!r} is {inter.id}, the usual one for {gpu.id}")
     filled = replace(
         cluster,
         gpu=gpu.id,
@@ -127,4 +122,4 @@ def _cluster(
         intra_link=intra.id,
     )
     wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=node)
-    return filled, gpu, wires, tuple(notes)
+    return filled, gpu, wires

@@ -1,6 +1,7 @@
 """An answer in sentences: what fits, what is fastest, what it all rests on."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from zeroplan.estimation.record import Assumption, Estimate, StrategyEstimate, Verdict
 from zeroplan.rows import plain, readable, significant
@@ -12,6 +13,9 @@ from zeroplan.spec.run import Run
 from zeroplan.units import GIB
 
 __all__ = ["assumptions", "defaults", "precisions", "verdicts"]
+
+CHOSEN_BY_WORD: Final = ("cluster.link", "cluster.intra_link")
+"""Keys whose words, such as ib, leave the generation to the GPU."""
 
 
 def verdicts(answer: Estimate) -> Iterator[str]:
@@ -28,14 +32,19 @@ def verdicts(answer: Estimate) -> Iterator[str]:
 
 
 def defaults(answer: Estimate, asked: Run) -> Iterator[str]:
-    """List the keys left to their defaults, as resolved, where a strategy of the answer reads them."""
+    """List the keys left to their defaults, as resolved, where a strategy of the answer reads them.
+
+    A word that stands for one of several, as a link's does, is among them with what it became.
+    """
     strategies = [each.strategy for each in answer.estimates]
     resolved = flatten(plain(answer.inputs))
     tables: dict[str, list[str]] = {}
     for dotted, value in flatten(plain(asked)).items():
+        found, (table, _, name) = resolved[dotted], dotted.rpartition(".")
         if value == keys()[dotted].default and applies(dotted, strategies):
-            table, _, name = dotted.rpartition(".")
-            tables.setdefault(table, []).append(f"{name} {spelled(resolved[dotted])}")
+            tables.setdefault(table, []).append(f"{name} {spelled(found)}")
+        elif value != found and dotted in CHOSEN_BY_WORD:
+            tables.setdefault(table, []).append(f"{name} {found}, the usual {value}")
     for table, chosen in tables.items():
         yield f"{table}: {', '.join(chosen)}"
 
