@@ -127,7 +127,8 @@ def usual_link(alias: str, gpu: Gpu, catalogue: Catalogue) -> Link:
         if alias in catalogue.link_ids():
             raise
         known = (*aliases, *catalogue.link_ids())
-        message = f"link {alias!r} is not known.{suggestion(alias, known)}"
+        choices = f"{', '.join(aliases)} name the GPU's usual one."
+        message = f"link {alias!r} is not known.{suggestion(alias, known)} {choices}"
         raise SpecError(message) from None
 
 
