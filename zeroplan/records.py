@@ -55,7 +55,7 @@ def _init(cls: type) -> Callable[..., None]:
     named: list[str] = []
     body: list[str] = []
     for entry in fields(cls):
-        name, default, made = entry.name, f"_{entry.name}", ""
+        name, default, made = entry.name, f"_default_{entry.name}", ""
         given = name
         if entry.default is not dataclasses.MISSING:
             scope[default] = entry.default

@@ -10,6 +10,7 @@ from zeroplan.records import dataclass
 __all__ = [
     "ALLOCATION_BYTES",
     "DTYPE_BYTES",
+    "FP32",
     "GB",
     "GIB",
     "GIGA",
@@ -54,7 +55,10 @@ GIGABIT: Final = 10**9 / 8
 ALLOCATION_BYTES: Final = 512
 """The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""
 
-DTYPE_BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+FP32: Final = 4
+"""Bytes of an fp32 number. [B]"""
+
+DTYPE_BYTES: Final = {"fp32": FP32, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
 
 def ceil_div(numerator: Size, denominator: Size) -> Size:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from zeroplan.cli.light import LightCommand
-from zeroplan.cli.options import OUTSIDE
+from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -51,13 +51,8 @@ def backtest(
         str | None,
         typer.Option("--output", "-o", metavar="OUT.csv", help="Write every prediction there."),
     ] = None,
-    profiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="Folder whose hardware profiles come before the shipped ones."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    profiles: ProfilesFolder = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict a table of measured runs, or collectives, and show how far off the predictions are.
 
@@ -110,9 +105,13 @@ def _fraction(text: str) -> float:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all: under another name first."""
+    part = path.with_name(f"{path.name}.part")
     try:
-        path.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise UsageError(f"--output {path}: {error.strerror}.") from None
     sys.stderr.write(f"wrote {path}\n")
 

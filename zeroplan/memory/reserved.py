@@ -1,11 +1,11 @@
 """Reserved memory: the events of a step replayed into the allocator's model."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from zeroplan.memory.allocator import Allocator, Block
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Event, Item, Script
+from zeroplan.schedule.events import Script
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["replayed_reserved_bytes"]
@@ -22,18 +22,9 @@ def replayed_reserved_bytes(script: Script, *, expandable: bool = False) -> int:
     replay = _Replay(script, Allocator(expandable=expandable))
     replay.apply(script.resident)
     for _ in range(STEPS):
-        for event in _unrolled(script.items):
+        for event, _ in script.unrolled():
             replay.apply(event.changes)
     return replay.allocator.reserved_bytes
-
-
-def _unrolled(items: tuple[Item, ...]) -> Iterator[Event]:
-    for item in items:
-        if isinstance(item, Event):
-            yield item
-        else:
-            for _ in range(item.times):
-                yield from _unrolled(item.items)
 
 
 @dataclass(slots=True)

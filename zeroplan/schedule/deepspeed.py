@@ -11,7 +11,6 @@ from typing import Final
 from zeroplan.records import dataclass
 from zeroplan.schedule.deepspeed_buckets import bucket_script
 from zeroplan.schedule.deepspeed_common import (
-    FP32,
     accumulation_itemsize,
     collective,
     flat_parameters,
@@ -25,7 +24,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
-from zeroplan.units import Size, round_up
+from zeroplan.units import FP32, Size, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["deepspeed_script"]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from zeroplan.schedule.deepspeed_arrivals import Arrivals, largest_copied
 from zeroplan.schedule.deepspeed_common import (
-    FP32,
     FP64,
     Copies,
     FlatGroup,
@@ -26,7 +25,7 @@ from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps, periods
-from zeroplan.units import round_up
+from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["bucket_script"]

@@ -18,7 +18,6 @@ from zeroplan.workload.changes import Category, Change
 from zeroplan.workload.tape import Parameter
 
 __all__ = [
-    "FP32",
     "FP64",
     "Copies",
     "FlatGroup",
@@ -33,7 +32,6 @@ __all__ = [
     "wire_itemsize",
 ]
 
-FP32: Final = 4
 FP64: Final = 8
 
 

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
-    FP32,
     FlatGroup,
     accumulation_itemsize,
     gradient_itemsize,
@@ -19,7 +18,7 @@ from zeroplan.schedule.deepspeed_common import (
 )
 from zeroplan.schedule.events import Stream
 from zeroplan.schedule.plan import Plan
-from zeroplan.units import round_up
+from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["BucketReduction", "Call"]

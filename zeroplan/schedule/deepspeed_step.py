@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.deepspeed_common import FP32, FlatGroup, collective, fresh_category
+from zeroplan.schedule.deepspeed_common import FlatGroup, collective, fresh_category
 from zeroplan.schedule.deepspeed_reduce import BucketReduction, Call
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.plan import Plan
-from zeroplan.units import round_up
+from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["Flush", "Step", "close", "finish", "flush", "write"]

@@ -109,6 +109,19 @@ class Script:
         """Yield every event with the number of times it happens."""
         yield from _calls(self.items, 1)
 
+    def unrolled(self) -> Iterator[tuple[Event, int | None]]:
+        """Yield every event as often as it happens, in issue order, with its copy's block."""
+        yield from _unrolled(self.items, 0)
+
+
+def _unrolled(items: tuple[Item, ...], shift: int) -> Iterator[tuple[Event, int | None]]:
+    for item in items:
+        if isinstance(item, Event):
+            yield item, None if item.block is None else item.block + shift
+        else:
+            for copy in range(item.times):
+                yield from _unrolled(item.items, shift + copy * item.stride)
+
 
 def _calls(items: tuple[Item, ...], times: int) -> Iterator[tuple[Event, int]]:
     for item in items:

@@ -6,7 +6,7 @@ from typing import Final
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Group
-from zeroplan.units import ALLOCATION_BYTES, Size, round_up
+from zeroplan.units import ALLOCATION_BYTES, FP32, Size, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = [
@@ -18,8 +18,6 @@ __all__ = [
     "torch_optimizer_step",
     "torch_state_changes",
 ]
-
-FP32 = 4
 
 OPTIMIZER_STATES: Final = "optimizer states"
 """Owner of what torch.optim makes in its first update."""

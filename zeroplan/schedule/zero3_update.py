@@ -6,7 +6,6 @@ Source: deepspeed/runtime/zero/stage3.py (0.19.8).
 from collections.abc import Iterable
 
 from zeroplan.schedule.deepspeed_common import (
-    FP32,
     FP64,
     accumulation_itemsize,
     collective,
@@ -15,7 +14,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
-from zeroplan.units import round_up
+from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["sub_groups", "update"]

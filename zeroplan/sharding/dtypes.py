@@ -4,11 +4,9 @@ from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import Optimizer, OptimizerImplementation, TrainingChoice
-from zeroplan.units import DTYPE_BYTES
+from zeroplan.units import DTYPE_BYTES, FP32
 
 __all__ = ["Dtypes", "dtypes"]
-
-FP32 = 4
 
 STATES: dict[Optimizer, int] = {
     "adamw": 2,  # exp_avg, exp_avg_sq: torch/optim/adamw.py

@@ -7,7 +7,7 @@ from zeroplan.rows import plain
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.reading import flatten, keys
-from zeroplan.spec.run import Run, Strategy
+from zeroplan.spec.run import WITHOUT_LOGITS, Run, Strategy
 
 __all__ = ["applies", "ignored_keys", "model_notes"]
 
@@ -76,7 +76,7 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
         notes.append(f"model.norm is ignored: {architecture.name} has no RMSNorm.")
     if run.model.loss != known["model.loss"].default and architecture.head is None:
         notes.append(f"model.loss is ignored: {architecture.name} has no head.")
-    if run.model.keep_logits and run.model.loss in ("chunked", "fused-linear"):
+    if run.model.keep_logits and run.model.loss in WITHOUT_LOGITS:
         notes.append(f"model.keep_logits is ignored: the {run.model.loss} loss has no logits.")
     longest, asked = architecture.max_positions, run.training.sequence_length
     if longest is not None and asked is not None and asked > longest:

@@ -6,12 +6,13 @@ key depends on the model, the hardware or the strategy its default is None, whic
 spell "auto".
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from zeroplan.records import dataclass, field
 from zeroplan.units import GIGA
 
 __all__ = [
+    "WITHOUT_LOGITS",
     "AllReduce",
     "Attention",
     "Backend",
@@ -57,6 +58,8 @@ Attention = Literal["flash", "flash-expanded-kv", "math"]
 Norm = Literal["fused", "eager"]
 Rope = Literal["half", "complex"]
 Loss = Literal["fp32-logits", "model-dtype-logits", "chunked", "fused-linear"]
+WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
+"""Losses that never have all logits at once."""
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Precision = Literal["fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"]
 StoredDtype = Literal["fp32", "bf16", "fp16"]

@@ -20,10 +20,10 @@ def verify(run: Run) -> Run:
 def _verify_nodes(cluster: ClusterChoice) -> None:
     per_node = cluster.gpus_per_node
     if per_node is not None and cluster.gpus > per_node and cluster.gpus % per_node:
+        below = cluster.gpus // per_node * per_node
         raise SpecError(
             f"cluster.gpus = {cluster.gpus} is not a multiple of gpus_per_node = {per_node}: "
-            f"use {cluster.gpus // per_node * per_node} or {-(-cluster.gpus // per_node) * per_node} "
-            "GPUs, or another gpus_per_node."
+            f"use {below} or {below + per_node} GPUs, or another gpus_per_node."
         )
 
 

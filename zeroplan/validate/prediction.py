@@ -6,7 +6,7 @@ from itertools import takewhile
 from zeroplan.estimation.answer import moment_name
 from zeroplan.estimation.record import PhasePeaks
 from zeroplan.memory.walk import peak_before_update, peaks
-from zeroplan.schedule.events import Event, Item, Script
+from zeroplan.schedule.events import Script
 from zeroplan.units import Size
 from zeroplan.validate.record import PHASES, Calls, Held, Observation, Phase
 from zeroplan.workload.changes import Change
@@ -31,7 +31,7 @@ def _held(script: Script) -> Held:
     resident = {"parameters": 0, "optimizer": 0, "other": 0, "loss": 0, "gradients": 0}
     for change in script.resident:
         resident[change.category] += change.bytes
-    forward = takewhile(lambda event: event.phase == "forward", _unrolled(script.items))
+    forward = takewhile(lambda pair: pair[0].phase == "forward", script.unrolled())
     before_update = sum(
         times * _net(event.changes) for event, times in script.calls() if event.phase != "optimizer"
     )
@@ -39,22 +39,13 @@ def _held(script: Script) -> Held:
         parameters=resident["parameters"],
         optimizer=resident["optimizer"],
         inputs_and_buffers=resident["other"] + resident["loss"],
-        after_forward=sum(_net(event.changes) for event in forward),
+        after_forward=sum(_net(event.changes) for event, _ in forward),
         gradients=resident["gradients"] + before_update,
     )
 
 
 def _net(changes: Iterable[Change]) -> Size:
     return sum(change.bytes for change in changes)
-
-
-def _unrolled(items: tuple[Item, ...]) -> Iterator[Event]:
-    for item in items:
-        if isinstance(item, Event):
-            yield item
-        else:
-            for _ in range(item.times):
-                yield from _unrolled(item.items)
 
 
 def _collectives(script: Script) -> Iterator[Calls]:

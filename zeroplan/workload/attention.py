@@ -1,6 +1,7 @@
 """Attention on the tape: projections, positions, the attention kernel, the output projection."""
 
 from zeroplan.spec.architecture import Attention
+from zeroplan.units import FP32
 from zeroplan.workload.attention_kernels import attention_kernel
 from zeroplan.workload.primitives import (
     activation,
@@ -16,8 +17,6 @@ from zeroplan.workload.primitives import (
 from zeroplan.workload.tape import Operation, Tape, Tensor
 
 __all__ = ["attention", "rotary"]
-
-FP32 = 4
 
 
 def attention(tape: Tape, x: Tensor, part: Attention) -> Tensor:

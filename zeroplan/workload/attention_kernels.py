@@ -1,14 +1,13 @@
 """Softmax(q k^T) v on the tape: one fused kernel, or the scores in memory."""
 
 from zeroplan.spec.architecture import Attention
-from zeroplan.units import Size, minimum
+from zeroplan.units import FP32, Size, minimum
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.primitives import dropout, elementwise, scale
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["FLASH_BACKWARD_RATIO", "attention_kernel", "least_keys", "visible_share"]
 
-FP32 = 4
 FLASH_BACKWARD_RATIO = 2.5
 """Five products against two: flash attention's backward computes the scores again
 (Dao, FlashAttention-2, arXiv 2307.08691, section 4.1)."""

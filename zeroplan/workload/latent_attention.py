@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from zeroplan.spec.architecture import Norm
 from zeroplan.spec.latent_attention import Indexer, LatentAttention
+from zeroplan.units import FP32
 from zeroplan.workload.attention import rotary
 from zeroplan.workload.attention_kernels import FLASH_BACKWARD_RATIO, least_keys, visible_share
 from zeroplan.workload.primitives import linear, norm
@@ -15,7 +16,7 @@ from zeroplan.workload.tape import Matmul, Operation, Tape, Tensor
 
 __all__ = ["latent_attention"]
 
-FP32 = INT32 = 4
+INT32 = 4
 
 
 def latent_attention(tape: Tape, x: Tensor, part: LatentAttention) -> Tensor:

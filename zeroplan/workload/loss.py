@@ -3,18 +3,16 @@
 from typing import Final
 
 from zeroplan.spec.architecture import Head
-from zeroplan.units import Size, ceil_div, maximum, minimum, power_of_two, round_up
+from zeroplan.spec.run import WITHOUT_LOGITS
+from zeroplan.units import FP32, Size, ceil_div, maximum, minimum, power_of_two, round_up
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.primitives import cast, linear
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["head_and_loss", "kept_logits_bytes"]
 
-FP32: Final = 4
 EMBEDDING: Final = "embedding"
 """Name under which a tied head finds the token embedding."""
-WITHOUT_LOGITS: Final = ("chunked", "fused-linear")
-"""Losses that never have all logits at once."""
 CHUNKS: Final = 8
 """Chunks of a chunked loss (torchtitan's and torchtune's default)."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Head, Stack
 from zeroplan.spec.latent_attention import LatentAttention
-from zeroplan.units import Size
+from zeroplan.units import FP32, Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
@@ -17,8 +17,6 @@ from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
 
 __all__ = ["Unit", "Workload", "workload"]
-
-FP32 = 4
 
 UnitKind = Literal["embedding", "block", "norm", "head"]
 
@@ -144,9 +142,14 @@ def _joined(tape: Tape, states: Tensor, x: Tensor, stack: Stack) -> Tensor:
         for part in block.sublayers
     )
     out = tape.view("input", x, x.width) if crosses else tape.like("input", x)
-    saved = (states,) if crosses else ()
     tape.add(
-        Operation(name="join", kernel="memory", inputs=(states, x), outputs=(out,), saved=saved)
+        Operation(
+            name="join",
+            kernel="none" if crosses else "memory",
+            inputs=(states, x),
+            outputs=(out,),
+            saved=(states,) if crosses else (),
+        )
     )
     return out
 

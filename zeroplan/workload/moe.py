@@ -7,14 +7,14 @@ gathered expert by expert, so that a routed token keeps 4 h + 8 f bytes in a 2-b
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Mlp
 from zeroplan.spec.moe import MixtureOfExperts
-from zeroplan.units import Size
+from zeroplan.units import FP32, Size
 from zeroplan.workload.mlp import mlp
 from zeroplan.workload.primitives import activation, add, cast, linear, multiply
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["mixture_of_experts"]
 
-FP32 = INT32 = 4
+INT32 = 4
 INT64 = 8
 
 

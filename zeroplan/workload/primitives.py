@@ -6,7 +6,7 @@ Source of every `saved`: tools/autograd/derivatives.yaml of PyTorch 2.13.
 from math import prod
 
 from zeroplan.spec.architecture import Embedding, Norm, Role, Weights
-from zeroplan.units import Size
+from zeroplan.units import FP32, Size
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "weights",
 ]
 
-FP32 = 4
 SAVED_BY_RESULT = ("relu", "sigmoid", "tanh")
 """Non-linearities whose derivative is a function of their result."""
 

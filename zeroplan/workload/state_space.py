@@ -6,13 +6,12 @@ chunked products that their training kernels run.
 
 from zeroplan.spec.architecture import Norm
 from zeroplan.spec.mixers import GatedDeltaNet, Mamba, Mamba2
-from zeroplan.units import Size, ceil_div
+from zeroplan.units import FP32, Size, ceil_div
 from zeroplan.workload.primitives import activation, linear, multiply, norm
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["gated_delta_net", "mamba", "mamba2"]
 
-FP32 = 4
 SCAN_CHUNK = 2048
 """Tokens between two states that the Mamba-1 scan keeps (mamba-ssm 2.2, selective_scan_fwd)."""
 
