@@ -56,9 +56,10 @@ def backtest(
 ) -> None:
     """Predict a table of measured runs, or collectives, and show how far off the predictions are.
 
-    A run needs the columns strategy, gpus, seq_len, micro_batch_per_gpu, the model's n_layers,
-    hidden, n_heads, ffn and vocab, and step_time_s, tokens_per_s_per_gpu or peak_mem_gib with
-    memory_kind. docs/backtest.md has them all.
+    A run needs the columns strategy, gpus, seq_len and micro_batch_per_gpu,
+    the model's n_layers, hidden, n_heads, ffn and vocab, and step_time_s,
+    tokens_per_s_per_gpu or peak_mem_gib with memory_kind.
+    docs/backtest.md has them all.
     """
     if file is None:
         raise UsageError("no table: name a CSV file of measured runs or collectives.")
