@@ -27,7 +27,9 @@ KEYS = st.fixed_dictionaries(
         "activation_checkpointing": st.sampled_from(["none", "full", "selective", "every-2"]),
         "gradient_accumulation_steps": st.integers(1, 3),
         "synchronize_gradients": st.sampled_from(["every", "last"]),
-        "loss": st.sampled_from(["fp32-logits", "model-dtype-logits", "chunked", "fused-linear"]),
+        "loss": st.sampled_from(
+            ["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
+        ),
         "norm": st.sampled_from(["fused", "eager"]),
         "attention": st.sampled_from(["flash", "math"]),
         "optimizer": st.sampled_from(["adamw", "sgd", "none"]),

@@ -12,7 +12,7 @@ from zeroplan.units import round_up
 from zeroplan.workload.autograd import backward
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.changes import Change, Checkpointing, Step
-from zeroplan.workload.liveness import forward, recompute, saved_bytes
+from zeroplan.workload.liveness import forward, recompute, saved_bytes, selected_storages
 from zeroplan.workload.model import Unit, Workload, workload
 
 MODES: tuple[Checkpointing, ...] = ("none", "selective", "full")
@@ -67,6 +67,28 @@ def test_forward_leaves_what_autograd_holds(
     assert kept == measured
 
 
+@pytest.mark.parametrize(("compiled", "last_projection"), [(False, 65_536), (True, 0)])
+def test_a_compiled_block_drops_a_kept_product_that_backward_never_reads(
+    compiled: bool, last_projection: int
+) -> None:
+    """Saved tensors of the block under torch 2.13's Inductor, torchtitan's rule per operation.
+
+    Query and value projections, attention with its log-sum-exp, the gate: those and nothing else.
+    """
+    config: dict[str, object] = {
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "hidden_size": 256,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "intermediate_size": 704,
+        "vocab_size": 512,
+    }
+    block = _workload(config, Batch(sequences=2, sequence_length=64, compile=compiled)).units[1]
+    kept = sum(t.bytes for t in selected_storages(block))
+    assert kept == 65_536 + 16_384 + 65_536 + 4_096 + 180_224 + last_projection
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, object]:
     """A small Llama-like model."""
@@ -91,7 +113,9 @@ BATCHES = st.builds(
     attention=st.sampled_from(["flash", "flash-expanded-kv", "math"]),
     norm=st.sampled_from(["fused", "eager"]),
     rope=st.sampled_from(["half", "complex"]),
-    loss=st.sampled_from(["fp32-logits", "model-dtype-logits", "chunked", "fused-linear"]),
+    loss=st.sampled_from(
+        ["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
+    ),
 )
 
 

@@ -127,7 +127,7 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
     by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.groups.communicators
-    device = device_memory(found, question.gpu, communicators, compiled=question.run.model.compile)
+    device = device_memory(found, question.gpu, communicators)
     owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes

@@ -7,7 +7,7 @@ from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
-from zeroplan.memory.device import COMMUNICATOR_BYTES, fragmentation
+from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
 from zeroplan.timing.band import RESIDUAL
 from zeroplan.units import Guess
 
@@ -28,7 +28,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
             kind="assumed",
             source=f"{wires.inter.id}, {wires.gpus_per_node} GPUs per node",
         ),
-        _guess(fragmentation(compiled=question.run.model.compile)),
+        _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
         _guess(DISPATCH),
         _guess(RESIDUAL),

@@ -12,7 +12,7 @@ from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Sensitivity
 from zeroplan.hardware import Node, Quantity, load_catalogue
 from zeroplan.hardware.profile import Gpu, Link, Profile, entries
-from zeroplan.memory.device import COMMUNICATOR_BYTES, device_memory, fragmentation
+from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, device_memory
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective
 from zeroplan.timing.walk import walk
@@ -67,9 +67,7 @@ class _Exchange:
 
     def device_bytes(self, gpu: Gpu) -> int:
         """Return how much more memory the device holds with another GPU's overheads. [B]"""
-        device = device_memory(
-            self.case.found, gpu, self.case.communicators, compiled=self.case.compiled
-        )
+        device = device_memory(self.case.found, gpu, self.case.communicators)
         return int(device.device_bytes) - (self.case.now.memory.device_bytes or 0)
 
 
@@ -141,10 +139,10 @@ def _times(quantity: Quantity, factor: float, top: float) -> Quantity:
 
 def _guesses(case: Case) -> Iterator[Sensitivity]:
     """Vary what nobody measured; device memory is a sum in which each stands once."""
-    part = fragmentation(compiled=case.compiled)
-    slack = (case.now.memory.reserved_bytes or 0) * part.value / (1 + part.value)
+    part = FRAGMENTATION.value
+    slack = (case.now.memory.reserved_bytes or 0) * part / (1 + part)
     nccl = COMMUNICATOR_BYTES.value * case.communicators
-    for guess, share in ((part, slack), (COMMUNICATOR_BYTES, nccl)):
+    for guess, share in ((FRAGMENTATION, slack), (COMMUNICATOR_BYTES, nccl)):
         half = round(share * guess.rel_uncertainty)
         yield _row(guess.name, guess, [0.0, 0.0], [-half, half])
 

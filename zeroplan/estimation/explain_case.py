@@ -33,11 +33,6 @@ class Case:
         return self.plan.groups.communicators
 
     @property
-    def compiled(self) -> bool:
-        """Whether the blocks go through torch.compile."""
-        return self.question.run.model.compile
-
-    @property
     def price(self) -> GpuPrice:
         """What the GPU achieves in the compute dtype."""
         return gpu_price(self.question.gpu, self.plan.training.compute_dtype)

@@ -65,6 +65,7 @@ CANDIDATES: Final = (
         "every second block runs forward twice",
     ),
     Candidate({"training.checkpoint_reentrant": False}, ACTIVATIONS, "nothing"),
+    Candidate({"model.loss": "compiled"}, ("loss",), "compiling at the start"),
     Candidate({"model.loss": "chunked"}, ("loss",), "the head's matmul runs twice"),
     Candidate(
         {"model.loss": "fused-linear"}, ("loss",), "a custom kernel; gradients made in forward"

@@ -4,26 +4,21 @@ from typing import Final, Literal
 
 from zeroplan.hardware.profile import Gpu
 from zeroplan.memory.walk import Trace
-from zeroplan.records import dataclass, replace
+from zeroplan.records import dataclass
 from zeroplan.units import GIB, MIB, Guess, Size, round_up
 
-__all__ = ["COMMUNICATOR_BYTES", "DeviceMemory", "device_memory", "fragmentation"]
+__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory"]
 
 
-_EAGER: Final = Guess(
+FRAGMENTATION: Final = Guess(
     name="fragmentation of a stream's memory pool",
-    value=0.12,
+    value=0.10,
     rel_uncertainty=1.0,
     unit="1",
-    source="steps replayed into a model of the caching allocator: 1 to 29 % under FSDP2 and HSDP, "
-    "0 to 11 % with expandable segments; `zeroplan explain` replays yours",
+    source="torchtitan's four runs of 2024 (benchmarks/llama3_h100_202412), met within 1.3 %; steps "
+    "replayed into a model of the caching allocator: 0 to 29 %; `zeroplan explain` replays yours",
 )
-_COMPILED: Final = replace(
-    _EAGER,
-    value=0.035,
-    source="3 to 4 % in torchtitan's two compiled runs of 2024, against 11 % in the same two run "
-    "eagerly (benchmarks/llama3_h100_202412)",
-)
+"""Reserved over the highest that a pool's blocks reach, less one."""
 
 SEGMENT_BYTES: Final = 2 * MIB
 """Large requests are rounded up to this (c10/core/AllocatorConfig.h, 2.13)."""
@@ -66,12 +61,7 @@ class DeviceMemory:
         return "does_not_fit"
 
 
-def fragmentation(*, compiled: bool) -> Guess:
-    """Return reserved over the highest that a pool's blocks reach, less one. [1]"""
-    return _COMPILED if compiled else _EAGER
-
-
-def device_memory(trace: Trace, gpu: Gpu, communicators: int, *, compiled: bool) -> DeviceMemory:
+def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:
     """Add what is not a tensor to the peak of the tensors.
 
     Reserved memory is the sum of what each stream's pool reached, at whatever moment: a block
@@ -80,12 +70,11 @@ def device_memory(trace: Trace, gpu: Gpu, communicators: int, *, compiled: bool)
     workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
     allocated = max(peak.bytes for peak in trace.phases.values()) + workspaces
     pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in trace.pools_bytes.values())
-    share = fragmentation(compiled=compiled)
-    slack = pools * share.value
+    slack = pools * FRAGMENTATION.value
     nccl = communicators * COMMUNICATOR_BYTES.value
     context = gpu.context_bytes
     band = (
-        slack * share.rel_uncertainty
+        slack * FRAGMENTATION.rel_uncertainty
         + nccl * COMMUNICATOR_BYTES.rel_uncertainty
         + context.value * (context.rel_uncertainty or 0.0)
     )

@@ -57,7 +57,7 @@ class Pattern(NamedTuple):
 Attention = Literal["flash", "flash-expanded-kv", "math"]
 Norm = Literal["fused", "eager"]
 Rope = Literal["half", "complex"]
-Loss = Literal["fp32-logits", "model-dtype-logits", "chunked", "fused-linear"]
+Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
 WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
 """Losses that never have all logits at once."""
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]

@@ -23,7 +23,7 @@ class Batch:
     rope: str = "half"
     """half or complex."""
     loss: str = "fp32-logits"
-    """fp32-logits, model-dtype-logits, chunked or fused-linear."""
+    """fp32-logits, model-dtype-logits, compiled, chunked or fused-linear."""
     keep_logits: bool = False
     """The training loop holds the logits until those of the next micro-step replace them."""
     compile: bool = False

@@ -43,11 +43,14 @@ def selected_storages(unit: Unit) -> dict[Tensor, None]:
     """Return the outputs that torchtitan's selective checkpointing keeps.
 
     Attention kernels always, matmuls every second one, counted afresh in each block
-    (torchtitan/distributed/activation_checkpoint.py, per-op policy).
+    (torchtitan/distributed/activation_checkpoint.py, per-op policy). A compiled block drops those
+    that its backward never reads, as the last projection of a Llama's
+    (torch/_functorch/partitioners.py, 2.13).
     """
     kept: dict[Tensor, None] = {}
     matmuls = 0
-    for operation in unit.operations:
+    read = recomputed_operations(unit) if unit.compiled else None
+    for operation in unit.operations[:read]:
         matmuls += operation.kernel == "matmul"
         odd_matmul = operation.kernel == "matmul" and matmuls % 2 == 1
         if odd_matmul or operation.kernel == "attention":

@@ -20,6 +20,8 @@ CHUNKS: Final = 8
 def head_and_loss(tape: Tape, x: Tensor, head: Head) -> Tensor:
     """Project to the vocabulary and take the cross-entropy."""
     tape.purpose = "loss"
+    if tape.batch.loss == "compiled":
+        return _compiled(tape, x, head)
     if tape.batch.loss == "chunked":
         return _chunked(tape, x, head)
     if tape.batch.loss == "fused-linear":
@@ -41,15 +43,7 @@ def _whole(tape: Tape, x: Tensor, head: Head) -> Tensor:
     Fp32 logits: 2 bytes of logits are cast to 4, log-softmax keeps its output of 4; backward holds
     that, the gradient of the loss and its own gradient: 12. In the model's dtype: half of it.
     """
-    logits = linear(
-        tape,
-        x,
-        head.rows,
-        name="lm_head",
-        role="head",
-        bias=head.bias,
-        tied_to=EMBEDDING if head.tied else None,
-    )
+    logits = _logits(tape, x, head)
     wide = cast(tape, logits, FP32, "fp32 logits") if tape.batch.widens_logits else logits
     log_probabilities = tape.like("log-probabilities", wide)
     tape.add(
@@ -63,6 +57,47 @@ def _whole(tape: Tape, x: Tensor, head: Head) -> Tensor:
     )
     loss = _negative_log_likelihood(tape, log_probabilities)
     tape.hold(logits, wide)
+    return loss
+
+
+def _logits(tape: Tape, x: Tensor, head: Head) -> Tensor:
+    return linear(
+        tape,
+        x,
+        head.rows,
+        name="lm_head",
+        role="head",
+        bias=head.bias,
+        tied_to=EMBEDDING if head.tied else None,
+    )
+
+
+def _compiled(tape: Tape, x: Tensor, head: Head) -> Tensor:
+    """Logits in the compute dtype and a cross-entropy in fp32 that Inductor compiled.
+
+    It keeps the logits themselves and two fp32 numbers a row, their maximum and the logarithm of
+    the sum. No fp32 logits exist: backward reads the logits and writes their gradient in their own
+    dtype, beside one fp32 number a row (code that torch 2.13 generates for
+    `cross_entropy(logits.float(), labels)`).
+    """
+    logits = _logits(tape, x, head)
+    rows = (
+        tape.tensor("row maxima", x.rows, 1, itemsize=FP32, differentiable=False),
+        tape.tensor("row log-sums", x.rows, 1, itemsize=FP32, differentiable=False),
+    )
+    total_weight = tape.tensor("total weight", 1, 1, itemsize=FP32, differentiable=False)
+    loss = tape.tensor("loss", 1, 1, itemsize=FP32)
+    tape.add(
+        Operation(
+            name="compiled cross-entropy",
+            kernel="memory",
+            inputs=(logits,),
+            outputs=(loss, *rows, total_weight),
+            saved=(logits, *rows, total_weight),
+            backward_temporaries=(x.rows * FP32,),
+        )
+    )
+    tape.hold(logits)
     return loss
 
 

@@ -33,6 +33,8 @@ class Unit:
     output: Tensor
     gradient_itemsize: int
     """Bytes per element of the gradients that its parameters get. [B]"""
+    compiled: bool = False
+    """Whether it goes through torch.compile."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -100,6 +102,7 @@ def _unit(tape: Tape, name: str, kind: UnitKind, source: Tensor | None, out: Ten
         input=source,
         output=out,
         gradient_itemsize=tape.batch.parameter_itemsize,
+        compiled=tape.batch.compile,
     )
 
 
