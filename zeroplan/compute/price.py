@@ -7,20 +7,11 @@ from typing import Final
 from zeroplan.compute.gemm import gemm_seconds
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.records import dataclass
-from zeroplan.units import Guess, Size, maximum
+from zeroplan.units import Size, maximum
 from zeroplan.workload.changes import Step
 from zeroplan.workload.tape import Matmul, Operation
 
-__all__ = ["DISPATCH", "Work", "work"]
-
-DISPATCH: Final = Guess(
-    name="PyTorch's time to issue one kernel",
-    value=6e-6,
-    rel_uncertainty=0.5,
-    unit="s",
-    source="judgement: 4 to 10 us per operator in eager mode",
-)
-"""The host runs ahead of the GPU unless kernels are shorter than this."""
+__all__ = ["Work", "kernels", "work"]
 
 ATTENTION_BACKWARD_KERNELS: Final = 3
 """Preparation, gradients, conversion: flash attention's backward."""
@@ -36,31 +27,26 @@ class Work:
 
 
 def work(steps: Iterable[Step], price: GpuPrice) -> Work:
-    """Time of a run of operations.
-
-    Kernels run one after the other; where they are short the host, which needs `DISPATCH` for
-    each, is what bounds the run.
-    """
-    total, kernels = 0.0, 0
+    """Time of a run of operations, whose kernels run one after the other."""
+    total: Size = 0.0
     kinds: dict[str, Size] = {"matmul": 0.0, "attention": 0.0}
     for step in steps:
-        count = _kernels(step)
+        count = kernels(step)
         if not count:
             continue
         seconds = maximum(_seconds(step, price), count * price.kernel_seconds)
         total = total + seconds
-        kernels += count
         if step.operation.matmuls:
             kind = "attention" if step.operation.kernel == "attention" else "matmul"
             kinds[kind] = kinds[kind] + seconds
     return Work(
-        seconds=maximum(total, kernels * DISPATCH.value),
+        seconds=total,
         matmul_seconds=kinds["matmul"],
         attention_seconds=kinds["attention"],
     )
 
 
-def _kernels(step: Step) -> int:
+def kernels(step: Step) -> int:
     """Count the kernels that a step launches."""
     operation = step.operation
     if step.direction == "cached" or operation.kernel == "none":

@@ -22,6 +22,7 @@ from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
+from zeroplan.timing.host import host_price
 from zeroplan.timing.walk import Timing, walk
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
@@ -82,7 +83,8 @@ def _answer(question: Question, row: Sharding, counted: Counted) -> record.Strat
     device, memory = _memory(question, plan, step)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     overlaps = question.run.cluster.backend == "nccl"
-    timing = walk(step, price, question.wires, overlaps=overlaps)
+    host = host_price(row, compiled=question.run.model.compile)
+    timing = walk(step, price, question.wires, host, overlaps=overlaps)
     return record.StrategyEstimate(
         strategy=row.strategy,
         verdict=device.verdict,

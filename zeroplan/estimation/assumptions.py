@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from zeroplan.compute.price import DISPATCH
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
 from zeroplan.timing.band import RESIDUAL
+from zeroplan.timing.host import host_guesses
 from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
@@ -30,9 +30,16 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
-        _guess(DISPATCH),
+        *(_guess(guess) for guess in _host(question)),
         _guess(RESIDUAL),
     )
+
+
+def _host(question: Question) -> Iterable[Guess]:
+    """List what issuing work costs the host under any of the strategies, each once."""
+    compiled = question.run.model.compile
+    rows = (host_guesses(row, compiled=compiled).values() for row in question.strategies)
+    return {guess.name: guess for guesses in rows for guess in guesses}.values()
 
 
 def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:

@@ -77,6 +77,8 @@ class Event:
     collective: Collective | None = None
     traffic_bytes: Size = 0
     """HBM bytes of copies that no operation accounts for. [B]"""
+    launches: Size = 0
+    """Kernels that it launches and no operation accounts for."""
     waits: tuple[str, ...] = ()
     """Streams, or marks on them, whose work issued so far must have ended before it starts."""
     mark: str = ""
@@ -162,6 +164,7 @@ class Recorder:
         steps: tuple[Step, ...] = (),
         collective: Collective | None = None,
         traffic_bytes: Size = 0,
+        launches: Size = 0,
         waits: tuple[str, ...] = (),
         mark: str = "",
     ) -> None:
@@ -179,6 +182,7 @@ class Recorder:
                 steps=steps,
                 collective=collective,
                 traffic_bytes=traffic_bytes,
+                launches=launches,
                 waits=waits,
                 mark=mark,
             )

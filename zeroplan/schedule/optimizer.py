@@ -22,6 +22,10 @@ __all__ = [
 OPTIMIZER_STATES: Final = "optimizer states"
 """Owner of what torch.optim makes in its first update."""
 
+LAUNCHES: Final = {"for-loop": 12, "foreach": 1, "fused": 0.25}
+"""Host time of an update per tensor, in launches: a kernel for each of Adam's operations, or lists
+of tensors that are prepared for a few kernels (torch/optim/adam.py, 2.13, timed on a CPU)."""
+
 Sizes = list[tuple[Size, int]]
 """A rank's elements of each parameter, in order, with the number of its copies. [elements]"""
 
@@ -69,6 +73,7 @@ def torch_optimizer_step(recorder: Recorder, sizes: Sizes, held: Dtypes) -> None
             Change("temporaries", "optimizer step", -temporary),
         ),
         traffic_bytes=read + written + 2 * temporary,
+        launches=LAUNCHES[held.implementation] * sum(times for _, times in sizes),
     )
 
 

@@ -9,10 +9,14 @@ from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
+from zeroplan.timing.host import NO_HOST, HostPrice
 from zeroplan.units import Size, maximum
 from zeroplan.workload.changes import Step
 
 __all__ = ["Timing", "walk"]
+
+HOST = "host"
+"""Name of the clock of what issues the work."""
 
 STEADY = 1e-14
 """Relative difference of clocks below which two copies of a block took equally long."""
@@ -24,7 +28,8 @@ class Timing:
 
     step_seconds: Size
     compute_seconds: Size
-    """Kernels of the compute stream, copies included, waiting excluded."""
+    """Kernels of the compute stream, copies and gaps until the host issues them included, waiting
+    for other streams excluded."""
     optimizer_seconds: Size
     communication_seconds: Size
     """All collectives, one after the other."""
@@ -32,6 +37,8 @@ class Timing:
     """The part of the compute that matmuls take."""
     attention_seconds: Size
     """The part that fused attention takes."""
+    host_seconds: Size
+    """The part in which the compute stream has nothing to do, for the host has not issued it."""
 
     @property
     def exposed_communication_seconds(self) -> Size:
@@ -47,6 +54,8 @@ class _Price:
     """On its stream without the collective: kernels and copies."""
     work: Work
     sent: Size
+    issue: float
+    """On the host."""
 
 
 class _Copy(NamedTuple):
@@ -58,7 +67,7 @@ class _Copy(NamedTuple):
     """At every wait, by how much the waiting stream was the later one."""
 
 
-def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
+def _carried(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
     """Carry the leads of two copies on to one that comes later.
 
     Copies with different numbers of waits (inner repeats that were cut short) go on evenly only
@@ -73,11 +82,12 @@ def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
 class _Walk:
     gpu: GpuPrice
     wires: Fabric
+    host: HostPrice
     overlaps: bool
     clocks: dict[str, Size] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
-    """Seconds by kind: compute, matmuls, attention, communication, optimizer."""
+    """Seconds by kind: compute, matmuls, attention, host, communication, optimizer."""
     leads: list[Size] = field(default_factory=list)
     """At every wait so far, by how much the waiting stream was the later one. [s]"""
     prices: dict[int, _Price] = field(default_factory=dict)
@@ -106,7 +116,7 @@ class _Walk:
                     self.clocks[name] += left * advance
                 for kind, seconds in self.totals.items():
                     self.totals[kind] = seconds + left * (seconds - totals[kind])
-                outer += _later(copies[-2], copies[-1], left)
+                outer += _carried(copies[-2], copies[-1], left)
                 break
         self.leads = outer
 
@@ -138,7 +148,7 @@ class _Walk:
             )
             and all(
                 first * final >= 0
-                for first, final in zip(earlier.leads, _later(earlier, last, left), strict=True)
+                for first, final in zip(earlier.leads, _carried(earlier, last, left), strict=True)
             )
         )
 
@@ -146,22 +156,30 @@ class _Walk:
         price = self._price(event)
         stream = event.stream if self.overlaps else "compute"
         clocks = self.clocks
-        start = clocks.get(stream, 0.0)
+        ready = clocks.get(stream, 0.0)
         for name in event.waits:
-            other = clocks.get(name, 0.0)
-            self.leads.append(start - other)
-            start = maximum(start, other)
-        clocks[stream] = start + price.seconds + price.sent
+            ready = self._later(ready, clocks.get(name, 0.0))
+        begun = clocks.get(HOST, 0.0)
+        issued = clocks[HOST] = begun + price.issue
+        seconds = price.seconds + price.sent
+        end = self._later(self._later(ready, begun) + seconds, issued)
+        clocks[stream] = end
         if event.mark:
-            clocks[event.mark] = clocks[stream]
+            clocks[event.mark] = end
         totals = self.totals
         if event.stream == "compute":
-            totals["compute"] += price.seconds
+            totals["compute"] += end - ready - price.sent
             totals["matmuls"] += price.work.matmul_seconds
             totals["attention"] += price.work.attention_seconds
+            totals["host"] += end - ready - seconds
             if event.phase == "optimizer":
                 totals["optimizer"] += price.seconds
         totals["communication"] += price.sent
+
+    def _later(self, clock: Size, other: Size) -> Size:
+        """Return the later of two times and note by how much the first one is."""
+        self.leads.append(clock - other)
+        return maximum(clock, other)
 
     def _price(self, event: Event) -> _Price:
         known = self.prices.get(id(event))
@@ -169,7 +187,8 @@ class _Walk:
             done = self._work(event.steps)
             copied = event.traffic_bytes / self.gpu.bytes_per_second
             sent = 0.0 if event.collective is None else self._collective(event.collective)
-            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent)
+            issue = self.host.issue_seconds(event)
+            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent, issue)
         return known
 
     def _work(self, steps: tuple[Step, ...]) -> Work:
@@ -186,13 +205,22 @@ class _Walk:
         return known
 
 
-def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True) -> Timing:
-    """Run a script on one clock per stream.
+def walk(
+    script: Script,
+    gpu: GpuPrice,
+    wires: Fabric,
+    host: HostPrice = NO_HOST,
+    *,
+    overlaps: bool = True,
+) -> Timing:
+    """Run a script on one clock per stream, and one for the host that issues it.
 
-    An event starts when its stream is free and what it waits for has ended. Without overlap
-    (gloo) collectives run on the compute stream.
+    An event starts when its stream is free, what it waits for has ended and the host has come to
+    it, and ends no earlier than its last kernel was issued. Each step begins with an idle host:
+    training loops read the loss or the norm of the last one. Without overlap (gloo) collectives run
+    on the compute stream.
     """
-    state = _Walk(gpu, wires, overlaps)
+    state = _Walk(gpu, wires, host, overlaps)
     state.run(script.items)
     step: Size = 0.0
     for clock in state.clocks.values():
@@ -205,4 +233,5 @@ def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True)
         communication_seconds=totals["communication"],
         matmul_seconds=totals["matmuls"],
         attention_seconds=totals["attention"],
+        host_seconds=totals["host"],
     )
