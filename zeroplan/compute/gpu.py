@@ -18,7 +18,9 @@ class GpuPrice:
     """Depth at which a product takes twice as long per FLOP. [elements]"""
     matmul_start_seconds: float
     attention_flop_per_second: float
-    """Peak times the share that fused attention reaches in forward."""
+    """Peak times the share that fused attention reaches in a training step's forward."""
+    attention_backward_flop_per_second: float
+    """The same in backward."""
     attention_backward_flop_per_second: float
     bytes_per_second: float
     """Memory bandwidth that large streaming kernels reach."""
@@ -34,13 +36,14 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         raise SpecError(
             f"training.compute_dtype: {dtype!r} is not computed by {gpu.id}; use one of {known}"
         )
+    sustained = peak.value * gpu.load_share.value
     return GpuPrice(
         peak_flop_per_second=peak.value,
-        flop_per_second=peak.value * gpu.matmul_efficiency.value * gpu.load_share.value,
+        flop_per_second=sustained * gpu.matmul_efficiency.value,
         matmul_depth=gpu.matmul_depth_elements.value,
         matmul_start_seconds=gpu.matmul_start_seconds.value,
-        attention_flop_per_second=peak.value * gpu.attention_efficiency.value,
-        attention_backward_flop_per_second=peak.value * gpu.attention_backward_efficiency.value,
+        attention_flop_per_second=sustained * gpu.attention_efficiency.value,
+        attention_backward_flop_per_second=sustained * gpu.attention_backward_efficiency.value,
         bytes_per_second=gpu.hbm_bytes_per_second.value * gpu.hbm_efficiency.value,
         kernel_seconds=gpu.kernel_seconds.value,
     )

@@ -83,8 +83,9 @@ def _answer(question: Question, row: Sharding, counted: Counted) -> record.Strat
     device, memory = _memory(question, plan, step)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     overlaps = question.run.cluster.backend == "nccl"
-    host = host_price(row, compiled=question.run.model.compile)
-    timing = walk(step, price, question.wires, host, overlaps=overlaps)
+    compiled = question.run.model.compile
+    host = host_price(row, compiled=compiled)
+    timing = walk(step, price, question.wires, host, overlaps=overlaps, fuses=compiled)
     return record.StrategyEstimate(
         strategy=row.strategy,
         verdict=device.verdict,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from zeroplan.compute.price import HALF_RATE_KEYS
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
@@ -9,6 +10,7 @@ from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
 from zeroplan.timing.band import RESIDUAL
 from zeroplan.timing.host import host_guesses
+from zeroplan.timing.walk import SLOWDOWN
 from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
@@ -31,6 +33,8 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
         *(_guess(guess) for guess in _host(question)),
+        _guess(SLOWDOWN),
+        _guess(HALF_RATE_KEYS),
         _guess(RESIDUAL),
     )
 

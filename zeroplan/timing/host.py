@@ -5,10 +5,9 @@ gradient, and the frameworks run hooks around modules and collectives. The host 
 GPU; where it needs longer than the kernels do, the GPU waits for it.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
-from zeroplan.compute.price import kernels
+from zeroplan.compute.price import Work
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Event
 from zeroplan.sharding.strategies import Sharding
@@ -80,24 +79,22 @@ class HostPrice:
     gradient_seconds: float = 0.0
     module_seconds: float = 0.0
 
-    def issue_seconds(self, event: Event) -> float:
+    def issue_seconds(self, event: Event, work: Work) -> float:
         """Time in which the host issues an event. [s]"""
-        seconds = event.launches * self.backward_seconds
+        forward, backward = work.forward_kernels, work.backward_kernels + event.launches
+        seconds = forward * self.forward_seconds + backward * self.backward_seconds
         if event.collective is not None:
             seconds += self.collective_seconds
-        return seconds + self._steps(event.steps, recomputes=event.phase == "backward")
+        if event.phase == "backward" and forward:
+            seconds += self.checkpoint_seconds
+        gradients = sum(len(step.gradients) for step in event.steps)
+        modules = sum(_in_module(step) for step in event.steps)
+        return seconds + gradients * self.gradient_seconds + modules * self.module_seconds
 
-    def _steps(self, steps: Iterable[Step], *, recomputes: bool) -> float:
-        seconds, again = 0.0, False
-        for step in steps:
-            forward = step.direction == "forward"
-            count = kernels(step)
-            seconds += count * (self.forward_seconds if forward else self.backward_seconds)
-            seconds += len(step.gradients) * self.gradient_seconds
-            if step.operation.module and step.direction != "cached":
-                seconds += self.module_seconds
-            again = again or (forward and recomputes and count > 0)
-        return seconds + again * self.checkpoint_seconds
+
+def _in_module(step: Step) -> bool:
+    """Whether hooks fire around a step."""
+    return bool(step.operation.module) and step.direction != "cached"
 
 
 NO_HOST: Final = HostPrice()

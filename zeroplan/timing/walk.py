@@ -1,7 +1,7 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
@@ -10,15 +10,27 @@ from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.timing.host import NO_HOST, HostPrice
-from zeroplan.units import Size, maximum
+from zeroplan.units import Guess, Size, maximum, minimum
 from zeroplan.workload.changes import Step
 
-__all__ = ["Timing", "walk"]
+__all__ = ["SLOWDOWN", "Timing", "walk"]
+
+SLOWDOWN: Final = Guess(
+    name="share by which a collective slows the kernels beside it",
+    value=0.19,
+    rel_uncertainty=0.8,
+    unit="1",
+    source="arXiv 2507.03114: 0.19 on average, at most 0.40, over A100, H100, MI210 and MI250",
+)
+"""A collective's kernels take multiprocessors, memory bandwidth and power."""
+
+SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
+"""Streams of collectives."""
 
 HOST = "host"
 """Name of the clock of what issues the work."""
 
-STEADY = 1e-14
+STEADY = 1e-10
 """Relative difference of clocks below which two copies of a block took equally long."""
 
 
@@ -84,6 +96,7 @@ class _Walk:
     wires: Fabric
     host: HostPrice
     overlaps: bool
+    fuses: bool
     clocks: dict[str, Size] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
@@ -161,8 +174,11 @@ class _Walk:
             ready = self._later(ready, clocks.get(name, 0.0))
         begun = clocks.get(HOST, 0.0)
         issued = clocks[HOST] = begun + price.issue
+        start = self._later(ready, begun)
         seconds = price.seconds + price.sent
-        end = self._later(self._later(ready, begun) + seconds, issued)
+        if stream == "compute" and event.collective is None:
+            seconds = seconds + SLOWDOWN.value * self._overlap(start, seconds)
+        end = self._later(start + seconds, issued)
         clocks[stream] = end
         if event.mark:
             clocks[event.mark] = end
@@ -176,6 +192,16 @@ class _Walk:
                 totals["optimizer"] += price.seconds
         totals["communication"] += price.sent
 
+    def _overlap(self, start: Size, seconds: Size) -> Size:
+        """Return how long collectives run beside kernels that start now. [s]"""
+        busy = start
+        for name in SENDING:
+            if name in self.clocks:
+                busy = self._later(busy, self.clocks[name])
+        end = start + seconds
+        self.leads.append(busy - end)
+        return minimum(busy, end) - start
+
     def _later(self, clock: Size, other: Size) -> Size:
         """Return the later of two times and note by how much the first one is."""
         self.leads.append(clock - other)
@@ -187,14 +213,14 @@ class _Walk:
             done = self._work(event.steps)
             copied = event.traffic_bytes / self.gpu.bytes_per_second
             sent = 0.0 if event.collective is None else self._collective(event.collective)
-            issue = self.host.issue_seconds(event)
+            issue = self.host.issue_seconds(event, done)
             known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent, issue)
         return known
 
     def _work(self, steps: tuple[Step, ...]) -> Work:
         known = self.of_steps.get(id(steps))
         if known is None:
-            known = self.of_steps[id(steps)] = work(steps, self.gpu)
+            known = self.of_steps[id(steps)] = work(steps, self.gpu, fuses=self.fuses)
         return known
 
     def _collective(self, collective: Collective) -> Size:
@@ -212,15 +238,16 @@ def walk(
     host: HostPrice = NO_HOST,
     *,
     overlaps: bool = True,
+    fuses: bool = False,
 ) -> Timing:
     """Run a script on one clock per stream, and one for the host that issues it.
 
     An event starts when its stream is free, what it waits for has ended and the host has come to
     it, and ends no earlier than its last kernel was issued. Each step begins with an idle host:
     training loops read the loss or the norm of the last one. Without overlap (gloo) collectives run
-    on the compute stream.
+    on the compute stream. Compiled blocks fuse their memory-bound operations.
     """
-    state = _Walk(gpu, wires, host, overlaps)
+    state = _Walk(gpu, wires, host, overlaps, fuses)
     state.run(script.items)
     step: Size = 0.0
     for clock in state.clocks.values():
