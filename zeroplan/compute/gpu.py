@@ -24,6 +24,9 @@ class GpuPrice:
     attention_backward_flop_per_second: float
     bytes_per_second: float
     """Memory bandwidth that large streaming kernels reach."""
+    overlap_slowdown: float
+    """Share by which kernels take longer beside a collective, which takes multiprocessors, memory
+    bandwidth and power."""
     kernel_seconds: float
     """Shortest time from one small kernel to the next."""
 
@@ -45,5 +48,6 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         attention_flop_per_second=sustained * gpu.attention_efficiency.value,
         attention_backward_flop_per_second=sustained * gpu.attention_backward_efficiency.value,
         bytes_per_second=gpu.hbm_bytes_per_second.value * gpu.hbm_efficiency.value,
+        overlap_slowdown=gpu.overlap_slowdown.value,
         kernel_seconds=gpu.kernel_seconds.value,
     )

@@ -10,7 +10,6 @@ from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
 from zeroplan.timing.band import RESIDUAL
 from zeroplan.timing.host import host_guesses
-from zeroplan.timing.walk import SLOWDOWN
 from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
@@ -33,7 +32,6 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
         *(_guess(guess) for guess in _host(question)),
-        _guess(SLOWDOWN),
         _guess(HALF_RATE_KEYS),
         _guess(RESIDUAL),
     )
@@ -56,6 +54,7 @@ def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
         ("matmul depth", gpu.matmul_depth_elements),
         ("attention efficiency, forward", gpu.attention_efficiency),
         ("attention efficiency, backward", gpu.attention_backward_efficiency),
+        ("slowdown beside a collective", gpu.overlap_slowdown),
         ("shortest kernel", gpu.kernel_seconds),
         ("memory bandwidth", gpu.hbm_bytes_per_second),
         ("memory bandwidth efficiency", gpu.hbm_efficiency),

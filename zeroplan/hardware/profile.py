@@ -54,15 +54,19 @@ class Gpu:
     matmul_efficiency: Quantity
     """Share of the 16-bit peak that large, deep matmuls reach, in (0, 1]."""
     load_share: Quantity
-    """Share of a lone matmul's rate that is left in a training step (power limit), in (0, 1]."""
+    """Share of a lone kernel's rate that is left to matmuls and attention in a training step (power
+    limit), in (0, 1]."""
     matmul_depth_elements: Quantity
     """Inner dimension at which a matmul takes twice as long per FLOP. [elements]"""
     matmul_start_seconds: Quantity
     """Time of a matmul before its first FLOP. [s]"""
     attention_efficiency: Quantity
-    """Share of the 16-bit peak that fused causal attention reaches in forward, in (0, 1]."""
+    """Share of the 16-bit peak that fused causal attention, alone on the GPU, reaches in forward
+    with long sequences, in (0, 1]."""
     attention_backward_efficiency: Quantity
     """The same in backward, in (0, 1]."""
+    overlap_slowdown: Quantity
+    """Share by which kernels take longer while a collective runs beside them."""
     kernel_seconds: Quantity
     """Shortest time from the start of one kernel to that of the next. [s]"""
     sms: Quantity | None = None

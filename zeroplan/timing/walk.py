@@ -10,19 +10,10 @@ from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
 from zeroplan.timing.host import NO_HOST, HostPrice
-from zeroplan.units import Guess, Size, maximum, minimum
+from zeroplan.units import Size, maximum, minimum
 from zeroplan.workload.changes import Step
 
-__all__ = ["SLOWDOWN", "Timing", "walk"]
-
-SLOWDOWN: Final = Guess(
-    name="share by which a collective slows the kernels beside it",
-    value=0.19,
-    rel_uncertainty=0.8,
-    unit="1",
-    source="arXiv 2507.03114: 0.19 on average, at most 0.40, over A100, H100, MI210 and MI250",
-)
-"""A collective's kernels take multiprocessors, memory bandwidth and power."""
+__all__ = ["Timing", "walk"]
 
 SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
 """Streams of collectives."""
@@ -177,7 +168,7 @@ class _Walk:
         start = self._later(ready, begun)
         seconds = price.seconds + price.sent
         if stream == "compute" and event.collective is None:
-            seconds = seconds + SLOWDOWN.value * self._overlap(start, seconds)
+            seconds = seconds + self.gpu.overlap_slowdown * self._overlap(start, seconds)
         end = self._later(start + seconds, issued)
         clocks[stream] = end
         if event.mark:
