@@ -46,9 +46,9 @@ class Case:
             self.step,
             price,
             wires,
-            host_price(self.plan.row, compiled=self.compiled),
+            host_price(self.plan.row, compiled=self.question.run.model.compile),
             overlaps=self.question.run.cluster.backend == "nccl",
-            fuses=self.compiled,
+            fuses=self.question.run.model.compile,
         )
 
 

@@ -18,6 +18,7 @@ __all__ = ["time_terms"]
 NAMES: Final = {"matmul": "matmuls", "scores": "matmuls", "attention": "attention"}
 REST: Final = "memory-bound kernels"
 COPIES: Final = "copies in and out"
+LONGER: Final = "gaps until the host issues kernels, and kernels slowed by collectives beside them"
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class _Work:
 def time_terms(case: Case) -> tuple[Term, ...]:
     """List the terms of the step time, each with its formula."""
     time, step, price = case.now.time, case.step, case.price
-    kernels = _kernels(step, price, fuses=case.compiled)
+    kernels = _kernels(step, price, fuses=case.question.run.model.compile)
     copies = _copies_bytes(step)
     terms = [_kernel_term(name, each, price) for name, each in kernels.items() if each.seconds]
     for name, moved in copies.items():
@@ -48,8 +49,12 @@ def time_terms(case: Case) -> tuple[Term, ...]:
     terms += [_collective_term(each) for each in case.now.communication.collectives]
     if time.exposed_communication_seconds is not None and time.step_seconds is not None:
         waits = time.exposed_communication_seconds
+        alone = sum(each.seconds for each in kernels.values())
+        alone += sum(copies.values()) / price.bytes_per_second
+        slower = max(0.0, (time.compute_seconds or 0.0) - alone)
+        terms.append(_seconds("launches and contention", slower, LONGER))
         terms.append(_seconds("waiting", waits, "communication that compute does not hide"))
-        terms.append(_seconds("step", time.step_seconds, "kernels, copies, optimizer and waiting"))
+        terms.append(_seconds("step", time.step_seconds, "all of these but the collectives"))
     return tuple(terms)
 
 
