@@ -49,7 +49,7 @@ def test_a_checkpoint_costs_the_host_a_second_forward_and_its_own_time() -> None
     assert again - plain > blocks * (CHECKPOINT.value + 10 * FORWARD.value)
 
 
-def _time(sequence_length: int, strategy: str, **keys: str) -> Time:
+def _time(sequence_length: int, strategy: str, activation_checkpointing: str = "none") -> Time:
     found = estimate(
         model="smollm-135m",
         gpus=1,
@@ -57,6 +57,6 @@ def _time(sequence_length: int, strategy: str, **keys: str) -> Time:
         sequence_length=sequence_length,
         micro_batch_size=1,
         strategy=strategy,
-        **{"activation_checkpointing": "none", **keys},
+        activation_checkpointing=activation_checkpointing,
     )
     return found.estimates[0].time

@@ -21,7 +21,6 @@ class GpuPrice:
     """Peak times the share that fused attention reaches in a training step's forward."""
     attention_backward_flop_per_second: float
     """The same in backward."""
-    attention_backward_flop_per_second: float
     bytes_per_second: float
     """Memory bandwidth that large streaming kernels reach."""
     overlap_slowdown: float

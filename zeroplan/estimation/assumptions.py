@@ -8,7 +8,7 @@ from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
-from zeroplan.timing.band import RESIDUAL
+from zeroplan.timing.band import FASTER, SLOWER
 from zeroplan.timing.host import host_guesses
 from zeroplan.units import Guess
 
@@ -33,7 +33,8 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         _guess(COMMUNICATOR_BYTES),
         *(_guess(guess) for guess in _host(question)),
         _guess(HALF_RATE_KEYS),
-        _guess(RESIDUAL),
+        _guess(FASTER),
+        _guess(SLOWER),
     )
 
 

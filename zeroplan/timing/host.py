@@ -11,7 +11,7 @@ from zeroplan.compute.price import Work
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Event
 from zeroplan.sharding.strategies import Sharding
-from zeroplan.units import Guess
+from zeroplan.units import Guess, Size
 from zeroplan.workload.changes import Step
 
 __all__ = ["NO_HOST", "HostPrice", "host_guesses", "host_price"]
@@ -79,10 +79,10 @@ class HostPrice:
     gradient_seconds: float = 0.0
     module_seconds: float = 0.0
 
-    def issue_seconds(self, event: Event, work: Work) -> float:
+    def issue_seconds(self, event: Event, work: Work) -> Size:
         """Time in which the host issues an event. [s]"""
         forward, backward = work.forward_kernels, work.backward_kernels + event.launches
-        seconds = forward * self.forward_seconds + backward * self.backward_seconds
+        seconds: Size = forward * self.forward_seconds + backward * self.backward_seconds
         if event.collective is not None:
             seconds += self.collective_seconds
         if event.phase == "backward" and forward:

@@ -57,7 +57,7 @@ class _Price:
     """On its stream without the collective: kernels and copies."""
     work: Work
     sent: Size
-    issue: float
+    issue: Size
     """On the host."""
 
 
