@@ -87,6 +87,7 @@ def score(
     predicted: float | None,
     band: tuple[float | None, float | None] = (None, None),
 ) -> Score:
+    """Lay a prediction beside its measurement; SpecError where there is no prediction."""
     if predicted is None:
         raise SpecError(f"{metric} is not known in this version")
     source = cells.text("source_id") or "not stated"

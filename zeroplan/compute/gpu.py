@@ -39,9 +39,10 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
             f"training.compute_dtype: {dtype!r} is not computed by {gpu.id}; use one of {known}"
         )
     sustained = peak.value * gpu.load_share.value
+    matmul = gpu.matmul_efficiency_by_dtype.get(dtype, gpu.matmul_efficiency)
     return GpuPrice(
         peak_flop_per_second=peak.value,
-        flop_per_second=sustained * gpu.matmul_efficiency.value,
+        flop_per_second=sustained * matmul.value,
         matmul_depth=gpu.matmul_depth_elements.value,
         matmul_start_seconds=gpu.matmul_start_seconds.value,
         attention_flop_per_second=sustained * gpu.attention_efficiency.value,

@@ -50,7 +50,7 @@ def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
     if peak is not None:
         yield _quantity(f"{gpu.id}: {dtype} peak", peak)
     for name, quantity in (
-        ("matmul efficiency", gpu.matmul_efficiency),
+        ("matmul efficiency", gpu.matmul_efficiency_by_dtype.get(dtype, gpu.matmul_efficiency)),
         ("share of the matmul rate in a step", gpu.load_share),
         ("matmul depth", gpu.matmul_depth_elements),
         ("attention efficiency, forward", gpu.attention_efficiency),

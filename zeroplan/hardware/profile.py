@@ -24,6 +24,7 @@ SCHEMA_VERSION: Final = 1
 
 MAPPING_KEYS: Final = {
     "peak_flop_per_second": tuple(DTYPE_BYTES),
+    "matmul_efficiency_by_dtype": tuple(DTYPE_BYTES),
     "usual_links": ("ib", "roce", "efa", "ethernet", "nvlink"),
 }
 """What the tables of a profile may have as keys."""
@@ -53,6 +54,8 @@ class Gpu:
     """Dense matrix peak by dtype (fp32, tf32, bf16, fp16, fp8); absent where the GPU lacks it."""
     matmul_efficiency: Quantity
     """Share of the 16-bit peak that large, deep matmuls reach, in (0, 1]."""
+    matmul_efficiency_by_dtype: Mapping[str, Quantity] = field(default_factory=dict)
+    """The same share of another dtype's own peak, where its matmuls were timed."""
     load_share: Quantity
     """Share of a lone kernel's rate that is left to matmuls and attention in a training step (power
     limit), in (0, 1]."""
