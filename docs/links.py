@@ -40,7 +40,7 @@ RECIPES: Final = {
     "ib-ndr400": Choice(constants=("bandwidth_efficiency",)),
     "roce-400": Choice(),
     "slingshot-11": Choice(),
-    "ethernet-100g": Choice(),
+    "ethernet-100g": Choice(equal_sources=True),  # most points are on one machine
     "efa-v1": STEPS_UNTOLD,
     "gcp-tcpx-200": Choice(),
     "gcp-tcpxo-200": Choice(collectives=("all_gather",)),

@@ -10,7 +10,7 @@ from zeroplan.backtesting.collectives import Measured, measured_collectives
 from zeroplan.calibration.fit import Constant, Fitted, fitted, value_of, with_quantity
 from zeroplan.calibration.record import Calibration
 from zeroplan.calibration.residuals import Errors, HeldOut, errors_of, held_out
-from zeroplan.calibration.sweeps import Sweep, publisher_of, sweeps
+from zeroplan.calibration.sweeps import Sweep, alike, publisher_of, sweeps
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware import Link, Quantity, load_catalogue
 from zeroplan.hardware.profile import Fit
@@ -43,6 +43,8 @@ class Choice:
     """Names as in the table; all if there are none."""
     min_bytes: int = 0
     """Smallest message. [B]"""
+    equal_sources: bool = False
+    """Whether every source weighs the same, else every point of its size does."""
 
 
 def calibrate_collectives(
@@ -82,7 +84,7 @@ def calibrate_collectives(
     if not used:
         others = sorted({row.outer.id for row in rows})
         raise SpecError(f"{table}: no such row ran on {link!r}; it has {', '.join(others)}.")
-    points = sweeps(used)
+    points = alike(sweeps(used)) if choice.equal_sources else sweeps(used)
     found = _found(start, points, choice)
     errors = errors_of(found.link, points)
     _check_agreement(errors, link)
@@ -212,4 +214,6 @@ def _command(table: Path, link: str, choice: Choice) -> str:
         parts.append(f"--only {','.join(choice.collectives)}")
     if choice.min_bytes:
         parts.append(f"--min-bytes {choice.min_bytes}")
+    if choice.equal_sources:
+        parts.append("--equal-sources")
     return " ".join(parts)

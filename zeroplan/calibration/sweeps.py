@@ -1,6 +1,7 @@
 """Measured collectives of one link, those that differ only in size priced together."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective
 from zeroplan.units import MIB, Size
 
-__all__ = ["CLASSES", "Sweep", "file_of", "publisher_of", "size_class", "sweeps"]
+__all__ = ["CLASSES", "Sweep", "alike", "file_of", "publisher_of", "size_class", "sweeps"]
 
 CLASSES: Final = ("small", "medium", "large")
 """Messages up to 1 MiB, up to 16 MiB, and above."""
@@ -74,6 +75,18 @@ def sweeps(rows: Iterable[Measured]) -> tuple[Sweep, ...]:
         key = (_source(row), call.name, call.group, row.in_place, links, rates)
         groups.setdefault(key, []).append(row)
     return tuple(_sweep(group) for group in groups.values())
+
+
+def alike(points: Iterable[Sweep]) -> tuple[Sweep, ...]:
+    """Let every source weigh the same, however many points it has."""
+    points = tuple(points)
+    found = Counter[str]()
+    for sweep in points:
+        found[publisher_of(sweep.source)] += len(sweep.classes)
+    return tuple(
+        replace(sweep, weights=sweep.weights / found[publisher_of(sweep.source)])
+        for sweep in points
+    )
 
 
 def _source(row: Measured) -> str:

@@ -44,6 +44,10 @@ def calibrate(
         str, typer.Option(metavar="NAME,NAME", help="Use these collectives only.")
     ] = "",
     min_bytes: Annotated[str, typer.Option(metavar="N", help="Use no smaller messages. [B]")] = "0",
+    equal_sources: Annotated[
+        bool,
+        typer.Option("--equal-sources", help="Let every source weigh the same, not every point."),
+    ] = False,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +69,10 @@ def calibrate(
         collectives,
         link,
         choice=Choice(
-            constants=_words(constants), collectives=_words(only), min_bytes=int(min_bytes)
+            constants=_words(constants),
+            collectives=_words(only),
+            min_bytes=int(min_bytes),
+            equal_sources=equal_sources,
         ),
         name="" if target is None else target.stem,
         profiles=Path(profiles) if profiles else None,
