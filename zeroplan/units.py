@@ -21,6 +21,7 @@ __all__ = [
     "Guess",
     "Size",
     "ceil_div",
+    "doublings",
     "maximum",
     "minimum",
     "power_of_two",
@@ -88,6 +89,16 @@ def power_of_two(value: Size) -> Size:
     while _any(result < value):
         power *= 2
         result = result + (power - result) * (result < value)
+    return result
+
+
+def doublings(value: Size) -> Size:
+    """Return how often 1 must be doubled to reach a value of 1 or more: log2, rounded up."""
+    power, count = 1, 0
+    result: Size = count * (value > 0)
+    while _any(power < value):
+        result = result + (power < value)
+        power *= 2
     return result
 
 

@@ -43,6 +43,8 @@ class _Exchange:
             inter=link if wires.inter.id == link.id else wires.inter,
             gpus_per_node=wires.gpus_per_node,
             node=self.node,
+            gpu=self.case.question.gpu,
+            oversubscription=wires.oversubscription,
         )
 
     def seconds(self, gpu: Gpu, wires: Fabric) -> float:

@@ -98,7 +98,7 @@ class Memory:
 class Collective:
     """All calls of one collective in one phase and group of a step, on one rank."""
 
-    name: Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
+    name: Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"]
     phase: Phase
     group: Group
     count: int

@@ -121,5 +121,12 @@ def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoic
         link=inter.id,
         intra_link=intra.id,
     )
-    wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=node)
+    wires = fabric(
+        intra=intra,
+        inter=inter,
+        gpus_per_node=per_node,
+        node=node,
+        gpu=gpu,
+        oversubscription=cluster.oversubscription,
+    )
     return filled, gpu, wires

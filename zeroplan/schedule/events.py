@@ -27,7 +27,9 @@ Phase = Literal["forward", "backward", "optimizer"]
 Pool = Literal["compute", "all-gather", "reduce-scatter"]
 """The stream whose memory pool a block comes from."""
 Stream = Literal["compute", "all-gather", "reduce-scatter", "all-reduce"]
-CollectiveName = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
+CollectiveName = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

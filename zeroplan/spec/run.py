@@ -99,6 +99,7 @@ Tokens = Annotated[int, Range(1, 10**8)]
 Elements = Annotated[int, Range(0, 10**15)]
 Bytes = Annotated[int, Range(1, 2**40)]
 NormLimit = Annotated[float, Range(0, GIGA)]
+Oversubscription = Annotated[float, Range(1, 1000)]
 Checkpointing = Annotated[
     str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
 ]
@@ -268,6 +269,8 @@ class ClusterChoice:
     """Link inside a node; auto is the node's, else the GPU's usual."""
     backend: Backend = "nccl"
     """Communication library."""
+    oversubscription: Oversubscription = 1.0
+    """Bandwidth of the nodes' NICs over that of the network above them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
