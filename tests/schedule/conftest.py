@@ -114,7 +114,12 @@ def _plan(case: Case) -> Plan:
         workload=workload(_llama(case["shape"]), batch),
         row=row,
         dtypes=dtypes(row, training),
-        groups=groups(gpus=ranks, gpus_per_node=8, shard_size=ranks),
+        groups=groups(
+            gpus=ranks,
+            gpus_per_node=8,
+            shard_size=ranks,
+            secondary_size=case["deepspeed"].get("zero_hpz_partition_size", 1),
+        ),
         training=training,
         choice=ShardingChoice(strategy=case["strategy"], deepspeed=DeepSpeed(**case["deepspeed"])),
     )

@@ -41,10 +41,12 @@ def up_to(blocks: int) -> st.SearchStrategy[int]:
 def runs(draw: st.DrawFn) -> dict[str, Any]:
     """Keys of a run, with any of DeepSpeed's settings."""
     checkpointing = draw(st.sampled_from(["none", "full", "selective", "every-2", "every-3"]))
+    gpus, secondary = draw(st.sampled_from([(1, 1), (3, 1), (3, 3), (16, 1), (16, 4)]))
     keys: dict[str, Any] = {
         "strategy": draw(st.sampled_from(["zero0", "zero1", "zero2", "zero3"])),
         "blocks": draw(st.integers(1, 24)),
-        "gpus": draw(st.sampled_from([1, 3, 16])),
+        "gpus": gpus,
+        "zero_hpz_partition_size": secondary,
         "gradient_accumulation_steps": draw(st.integers(1, 5)),
         "activation_checkpointing": checkpointing,
         "checkpoint_reentrant": checkpointing != "selective" and draw(st.booleans()),

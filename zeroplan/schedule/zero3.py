@@ -89,9 +89,10 @@ def zero3_script(plan: Plan) -> Script:
         with recorder.repeat(len(passes)):
             _micro_step(step, passes[0])
     recorder.phase = "optimizer"
-    parameters.release("parameters", course.left)
+    parameters.act("parameters", course.left)
     update(plan, recorder, step.sub_groups)
     _gather_persistent(step, structure.persistent)
+    parameters.drop_secondary()
     return Script(resident=resident, items=tuple(recorder.items))
 
 
@@ -119,6 +120,7 @@ def _structure(step: _Step) -> Structure:
         max_live=settings.stage3_max_live_parameters,
         max_reuse_distance=settings.stage3_max_reuse_distance,
         persistence_threshold=settings.stage3_param_persistence_threshold,
+        secondary=plan.groups.secondary.ranks > 1,
     )
 
 

@@ -52,17 +52,19 @@ class Parameters:
             return
         for action in actions:
             if action.kind == "gather":
-                self.gather(owner, action.parameters)
+                self.gather(owner, action.parameters, secondary=action.secondary)
             elif action.kind == "take":
                 self._copy_out(owner, action.parameters)
             elif action.kind == "await":
                 self.recorder.emit("await parameters", owner, waits=("all-gather",))
             elif action.kind == "drop":
                 self._drop(owner, action.parameters)
+            elif action.kind == "keep":
+                self._keep(owner, action.parameters)
             else:
                 self.release(owner, action)
 
-    def gather(self, owner: str, places: tuple[int, ...]) -> None:
+    def gather(self, owner: str, places: tuple[int, ...], *, secondary: bool = False) -> None:
         """Gather into one flat buffer; if it is for one parameter it becomes the parameter.
 
         The stream runs ahead of the computation as far as it can: nothing makes it wait, except
@@ -74,7 +76,8 @@ class Parameters:
         flat = Change("all_gather_buffers", "flat buffer", round_up(size))
         if len(places) == 1:
             flat = Change("unsharded_parameters", "parameter", round_up(size))
-        group, overlaps = self.plan.groups.shard, self.plan.choice.deepspeed.overlap_comm
+        groups, overlaps = self.plan.groups, self.plan.choice.deepspeed.overlap_comm
+        group = groups.secondary if secondary else groups.shard
         self.recorder.emit(
             "all-gather",
             owner,
@@ -101,6 +104,30 @@ class Parameters:
             return
         gone = Change("all_gather_buffers", "flat buffer", -round_up(self.gathered_bytes(places)))
         self.recorder.emit("drop flat buffer", owner, changes=(gone,))
+
+    def _keep(self, owner: str, places: tuple[int, ...]) -> None:
+        """Copy this rank's part in its secondary group: of parameters padded to all ranks.
+
+        Source: `_partition_param_sec`.
+        """
+        size = self._secondary_bytes(places)
+        self.recorder.emit(
+            "secondary shards",
+            owner,
+            changes=(Change("parameters", "secondary shards", size),),
+            traffic_bytes=3 * size,
+        )
+
+    def drop_secondary(self) -> None:
+        """Let the secondary shards go, every parameter's: an updated one differs (`_post_step`)."""
+        if self.plan.groups.secondary.ranks > 1:
+            size = self._secondary_bytes(range(len(self.elements)))
+            gone = Change("parameters", "secondary shards", -size)
+            self.recorder.emit("drop secondary shards", "parameters", changes=(gone,))
+
+    def _secondary_bytes(self, places: Iterable[int]) -> int:
+        parts = self.plan.groups.secondary.ranks
+        return int(sum(round_up(self.gathered_bytes((place,)) // parts) for place in places))
 
     def release(self, owner: str, action: Action) -> None:
         """Free whole parameters, but for those that a checkpoint has just saved.

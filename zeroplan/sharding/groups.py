@@ -7,7 +7,7 @@ from zeroplan.units import Size, ceil_div
 
 __all__ = ["Group", "GroupName", "Groups", "contiguous", "groups"]
 
-GroupName = Literal["shard", "replicate", "world"]
+GroupName = Literal["shard", "secondary", "replicate", "world"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +26,21 @@ class Groups:
     """The groups of one run: shard x replicate = world."""
 
     shard: Group
+    secondary: Group
+    """Ranks that share a second copy of the parameters for backward (hpZ); 1 where there is none."""
     replicate: Group
     world: Group
 
     @property
     def communicators(self) -> int:
         """NCCL communicators of a rank: one per mesh dimension with more than one rank. [count]"""
-        return sum(bool(group.ranks > 1) for group in (self.shard, self.replicate))
+        formed = (self.shard, self.secondary, self.replicate)
+        return sum(bool(group.ranks > 1) for group in formed)
 
 
-def groups(*, gpus: int, gpus_per_node: int, shard_size: int) -> Groups:
+def groups(
+    *, gpus: int, gpus_per_node: int, shard_size: int, secondary_size: int = 1
+) -> Groups:
     """Lay the groups out: shard groups of neighbouring ranks, replicate groups across them.
 
     A replicate group's members are `shard_size` apart, so one node holds
@@ -45,6 +50,7 @@ def groups(*, gpus: int, gpus_per_node: int, shard_size: int) -> Groups:
     per_node = min(copies, max(1, gpus_per_node // shard_size))
     return Groups(
         shard=contiguous("shard", shard_size, gpus_per_node),
+        secondary=contiguous("secondary", secondary_size, gpus_per_node),
         replicate=Group(
             name="replicate",
             ranks=copies,

@@ -200,6 +200,8 @@ class DeepSpeed:
     """Gathered parameters beyond which nothing is prefetched. [elements]"""
     stage3_max_reuse_distance: Elements = 1_000_000_000
     """Parameters used again within this distance are kept. [elements]"""
+    zero_hpz_partition_size: Count = 1
+    """ZeRO++ hpZ: ranks that share a second copy of the parameters for backward; 1 is none. [count]"""
     communication_data_type: StoredDtype | None = None
     """Dtype on the wire; auto is reduce_dtype."""
     grad_accum_dtype: StoredDtype | None = None

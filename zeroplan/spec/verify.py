@@ -13,6 +13,7 @@ def verify(run: Run) -> Run:
     """
     _verify_nodes(run.cluster)
     _verify_groups(run.sharding, run.cluster.gpus)
+    _verify_secondary_groups(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
     return run
 
@@ -24,6 +25,16 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
         raise SpecError(
             f"cluster.gpus = {cluster.gpus} is not a multiple of gpus_per_node = {per_node}: "
             f"use {below} or {below + per_node} GPUs, or another gpus_per_node."
+        )
+
+
+def _verify_secondary_groups(sharding: ShardingChoice, gpus: int) -> None:
+    """A group larger than the world is the world, as in DeepSpeed; others must divide it."""
+    size = sharding.deepspeed.zero_hpz_partition_size
+    if sharding.strategy in (None, "zero3") and size < gpus and gpus % size:
+        raise SpecError(
+            f"sharding.deepspeed.zero_hpz_partition_size = {size} does not divide cluster.gpus = "
+            f"{gpus}: use the GPUs of a node, or another divisor."
         )
 
 
