@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from zeroplan.compute.gpu import gpu_price
+from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.memory.walk import peaks
@@ -53,7 +54,8 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
         "reduce_bucket_size": draw(up_to(30)),
         "overlap_comm": draw(st.booleans()),
         "contiguous_gradients": draw(st.booleans()),
-        "reduce_scatter": draw(st.booleans()),
+        "zero_quantized_weights": draw(st.booleans()),
+        "zero_quantized_gradients": draw(st.booleans()),
         "use_multi_rank_bucket_allreduce": draw(st.booleans()),
         "round_robin_gradients": draw(st.booleans()),
         "sub_group_size": draw(st.integers(1, 4 * BLOCK)),
@@ -62,6 +64,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
         "stage3_max_reuse_distance": draw(up_to(60)),
         "stage3_param_persistence_threshold": draw(st.sampled_from([0, 64, 5000])),
     }
+    keys["reduce_scatter"] = keys["zero_quantized_gradients"] or draw(st.booleans())
     for key in ("grad_accum_dtype", "communication_data_type"):
         if draw(st.booleans()):
             keys[key] = "fp32"
@@ -73,7 +76,11 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 def test_blocks_told_once_give_what_each_written_out_gives(keys: dict[str, Any]) -> None:
     question = _question(keys)
     plan = plan_for(question, question.strategies[0], {})
-    once, each = script(plan), script(_written_out(plan))
+    try:
+        once = script(plan)
+    except SpecError:  # a part that qwZ cannot quantise
+        reject()
+    each = script(_written_out(plan))
     assert once.resident == each.resident
     assert _calls(once) == _calls(each)
     assert _heights(once) == _heights(each)

@@ -46,8 +46,11 @@ def inter_node_wire_bytes(collective: Collective) -> Size:
     """Bytes that leave one node, divided by its members. [B]
 
     A ring crosses to the next node once, at the last member of each node: of what every rank
-    sends, one rank's share in `ranks_per_node` goes out.
+    sends, one rank's share in `ranks_per_node` goes out. An all-to-all sends to every rank of the
+    other nodes.
     """
     group = collective.group
+    if collective.name == "all_to_all":
+        return collective.message_bytes * (group.ranks - group.ranks_per_node) / group.ranks
     crosses = (group.nodes > 1) * 1
     return crosses * collective.wire_bytes / group.ranks_per_node

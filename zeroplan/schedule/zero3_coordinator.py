@@ -12,7 +12,16 @@ from itertools import accumulate
 from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.zero3_recurrence import Kept, Limits, State, Track, Use, advance, alike, situation
+from zeroplan.schedule.zero3_recurrence import (
+    Kept,
+    Limits,
+    State,
+    Track,
+    Use,
+    advance,
+    alike,
+    situation,
+)
 from zeroplan.schedule.zero3_structure import Action, Actions, Course, Lap, Structure
 
 __all__ = ["coordinate"]
@@ -215,11 +224,12 @@ class _Coordinator:
         """Wait for an all-gather; its flat buffer goes when all of its parameters were taken."""
         state = self.now
         group = state.in_flight.pop(parameter)
+        secondary = group[0] in state.secondary
         if parameter not in state.available:
             state.available |= dict.fromkeys(group, len(group) == 1)
-            self.actions.append(Action("take", group))
+            self.actions.append(Action("take", group, secondary=secondary))
         if not any(state.in_flight.get(p) is group for p in group):
-            self.actions.append(Action("drop", group))
+            self.actions.append(Action("drop", group, secondary=secondary))
 
     def _pop_own(self, parameters: list[int]) -> None:
         """Take the module's own parameters off the queue, if no prefetch did."""

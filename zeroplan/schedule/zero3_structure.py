@@ -53,7 +53,7 @@ class Action(NamedTuple):
     alone: tuple[bool, ...] = ()
     """Of what is released: whether it was gathered by itself."""
     secondary: bool = False
-    """Of a gather: whether it reads the secondary shards (hpZ)."""
+    """Whether a gather reads the secondary shards (hpZ)."""
 
 
 class Actions(NamedTuple):

@@ -39,6 +39,8 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.deepspeed.round_robin_gradients": _FLAT,
     "sharding.deepspeed.sub_group_size": frozenset({"zero3"}),
     "sharding.deepspeed.zero_hpz_partition_size": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_quantized_weights": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_quantized_gradients": frozenset({"zero3"}),
 }
 
 
