@@ -161,8 +161,9 @@ class Gradients:
         """
         wire, kept = wire_itemsize(self.plan), accumulation_itemsize(self.plan)
         if name == "all_reduce":
+            scaled = round_up(self.filled * wire)
             cast = round_up(self.filled * kept) if kept != wire else 0
-            return transient("reduce_scatter_buffers", "bucket", cast)
+            return transient("reduce_scatter_buffers", "bucket", scaled, cast)
         ranks, held = self.plan.groups.shard.ranks, self.plan.dtypes.compute
         fits = len(self.members) == 1 and self.filled % ranks == 0
         parts = self._each(self.members, kept, ranks) if kept != wire else 0
