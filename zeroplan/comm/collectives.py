@@ -102,8 +102,7 @@ def inter_node_wire_bytes(collective: Collective) -> Size:
     rank of another node its part.
     """
     group = collective.group
-    crosses = (group.nodes > 1) * 1
     if collective.name == "all_to_all":
-        outside = group.ranks - group.ranks_per_node
-        return crosses * collective.message_bytes * outside / group.ranks
+        return collective.message_bytes * (group.ranks - group.ranks_per_node) / group.ranks
+    crosses = (group.nodes > 1) * 1
     return crosses * collective.wire_bytes / group.ranks_per_node

@@ -1,6 +1,8 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
 from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
@@ -8,11 +10,21 @@ from zeroplan.compute.gpu import gpu_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
 from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.estimation.steps import (
+    KEPT,
+    Clocked,
+    Counted,
+    Structure,
+    WrittenStep,
+    shared,
+    structure,
+    timed,
+    write,
+)
 from zeroplan.memory.device import DeviceMemory, device_memory
-from zeroplan.memory.walk import Peak, trace
+from zeroplan.memory.walk import Peak, Trace
 from zeroplan.records import dataclass
-from zeroplan.schedule import script
-from zeroplan.schedule.events import CollectiveName, Phase, Script
+from zeroplan.schedule.events import Collective, CollectiveName, Phase
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
@@ -23,17 +35,13 @@ from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
-from zeroplan.timing.walk import Timing, walk
+from zeroplan.timing.walk import Timing
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
 from zeroplan.workload.liveness import recompute
-from zeroplan.workload.model import Workload, workload
+from zeroplan.workload.model import workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
-
-
-Counted = dict[bool, tuple[Workload, Joined]]
-"""What the strategies of a question share: one workload under autocast, one without."""
 
 
 def estimate(
@@ -66,8 +74,7 @@ def estimate(
 
 def answer(question: Question) -> record.Estimate:
     """Answer a question whose model and hardware are there already."""
-    counted: Counted = {}
-    answers = tuple(_answer(question, row, counted) for row in question.strategies)
+    answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
     return record.Estimate(
         inputs=question.run,
@@ -77,22 +84,35 @@ def answer(question: Question) -> record.Estimate:
     )
 
 
-def _answer(question: Question, row: Sharding, counted: Counted) -> record.StrategyEstimate:
-    plan = plan_for(question, row, counted)
-    step = script(plan)
-    device, memory = _memory(question, plan, step)
+def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
+    written = _written(structure(question, row))
+    plan = written.plan
+    device, memory = _memory(question, plan, written.found)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     overlaps = question.run.cluster.backend == "nccl"
     compiled = question.run.model.compile
-    host = host_price(row, compiled=compiled)
-    timing = walk(step, price, question.wires, host, overlaps=overlaps, fuses=compiled)
+    timing = timed(
+        Clocked(
+            written=written,
+            price=price,
+            wires=question.wires,
+            host=host_price(row, compiled=compiled),
+            overlaps=overlaps,
+            fuses=compiled,
+        )
+    )
     return record.StrategyEstimate(
         strategy=row.strategy,
         verdict=device.verdict,
         memory=memory,
-        communication=_communication(question, step),
+        communication=_communication(question, written.sent),
         time=_time(question, plan, timing),
     )
+
+
+@lru_cache(maxsize=KEPT)
+def _written(asked: Structure) -> WrittenStep:
+    return write(plan_for(asked.question, asked.row, shared(asked.trained)))
 
 
 def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
@@ -125,8 +145,7 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     )
 
 
-def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory, record.Memory]:
-    found = trace(step)
+def _memory(question: Question, plan: Plan, found: Trace) -> tuple[DeviceMemory, record.Memory]:
     by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.groups.communicators
@@ -177,14 +196,13 @@ class _Sum:
     seconds: float = 0.0
 
 
-def _communication(question: Question, step: Script) -> record.Communication:
+def _communication(
+    question: Question, sent: Mapping[tuple[Phase, Collective], int]
+) -> record.Communication:
     sums: dict[tuple[CollectiveName, Phase, GroupName], _Sum] = {}
     between = 0.0
-    for event, times in step.calls():
-        call = event.collective
-        if call is None:
-            continue
-        one = sums.setdefault((call.name, event.phase, call.group.name), _Sum())
+    for (phase, call), times in sent.items():
+        one = sums.setdefault((call.name, phase, call.group.name), _Sum())
         one.count += times
         one.input_bytes += times * call.input_bytes
         one.output_bytes += times * call.output_bytes

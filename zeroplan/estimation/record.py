@@ -32,7 +32,7 @@ __all__ = [
 SCHEMA_VERSION: Final = 1
 
 Bound = Literal["compute", "communication", "memory_bandwidth"]
-Group = Literal["shard", "replicate", "world"]
+Group = Literal["shard", "secondary", "replicate", "world", "intra", "inter"]
 Kind = Literal["datasheet", "measured", "fitted", "assumed"]
 Phase = Literal["forward", "backward", "optimizer"]
 Verdict = Literal["fits", "tight", "does_not_fit"]

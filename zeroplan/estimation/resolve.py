@@ -71,7 +71,7 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
     """Form a strategy's groups: hsdp shards inside a node where nothing else is said."""
     gpus, per_node = run.cluster.gpus, _per_node(run.cluster)
     choice = run.sharding
-    shard = gpus
+    shard, secondary, two_levels = gpus, 1, False
     if row.framework in ("fsdp1", "fsdp2"):
         if choice.shard_size is not None:
             shard = choice.shard_size
@@ -79,7 +79,16 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
             shard = gpus // choice.replicate_size
         elif row.replicates:
             shard = min(gpus, per_node)
-    return groups(gpus=gpus, gpus_per_node=per_node, shard_size=shard)
+    elif row.framework == "deepspeed" and row.divides_parameters:
+        secondary = min(gpus, choice.deepspeed.zero_hpz_partition_size)
+        two_levels = choice.deepspeed.zero_quantized_gradients
+    return groups(
+        gpus=gpus,
+        gpus_per_node=per_node,
+        shard_size=shard,
+        secondary_size=secondary,
+        two_levels=two_levels,
+    )
 
 
 def _per_node(cluster: ClusterChoice) -> int:

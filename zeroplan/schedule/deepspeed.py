@@ -204,9 +204,21 @@ def _update_whole(step: _Step) -> None:
         ]
         last, wide = [], flat
     recorder.emit("fp32 gradients", "optimizer", changes=tuple(copied), traffic_bytes=3 * wide)
+    if plan.training.gradient_clipping and not held.master:
+        _clip_fp32(step)
     torch_optimizer_step(recorder, [(p.elements, times) for p, times in plan.parameters], held)
     gone = Change("gradients", "fp32 gradients", -wide)
     recorder.emit("zero_grad", "optimizer", changes=(gone, *last))
+
+
+def _clip_fp32(step: _Step) -> None:
+    """Average the ranks' norms, equal but for experts (`clip_grad_norm_` in runtime/utils.py)."""
+    step.recorder.emit(
+        "clip gradients",
+        "optimizer",
+        collective=collective("all_reduce", step.plan.groups.world, FP32, FP32),
+        traffic_bytes=3 * step.each(FP32),
+    )
 
 
 def _update_part(step: _Step) -> None:

@@ -48,7 +48,10 @@ class Collective:
 
     @property
     def wire_bytes(self) -> Size:
-        """Sent per rank by the ring: (n-1)/n of the whole, twice that for an all-reduce. [B]"""
+        """Sent per rank by the ring: (n-1)/n of the whole, twice that for an all-reduce. [B]
+
+        An all-to-all sends as much, straight to the other ranks.
+        """
         passes = 2 if self.name == "all_reduce" else 1
         return passes * self.message_bytes * (self.group.ranks - 1) / self.group.ranks
 

@@ -38,6 +38,9 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,
     "sharding.deepspeed.sub_group_size": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_hpz_partition_size": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_quantized_weights": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_quantized_gradients": frozenset({"zero3"}),
 }
 
 

@@ -201,6 +201,12 @@ class DeepSpeed:
     """Gathered parameters beyond which nothing is prefetched. [elements]"""
     stage3_max_reuse_distance: Elements = 1_000_000_000
     """Parameters used again within this distance are kept. [elements]"""
+    zero_hpz_partition_size: Count = 1
+    """ZeRO++ hpZ: ranks that share a second copy of the parameters for backward; 1 is none. [count]"""
+    zero_quantized_weights: bool = False
+    """ZeRO++ qwZ: whether parameters are gathered as int8, with fp32 scales."""
+    zero_quantized_gradients: bool = False
+    """ZeRO++ qgZ: whether gradients are reduced as int4, by two all-to-alls; on several nodes only."""
     communication_data_type: StoredDtype | None = None
     """Dtype on the wire; auto is reduce_dtype."""
     grad_accum_dtype: StoredDtype | None = None

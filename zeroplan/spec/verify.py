@@ -13,6 +13,7 @@ def verify(run: Run) -> Run:
     """
     _verify_nodes(run.cluster)
     _verify_groups(run.sharding, run.cluster.gpus)
+    _verify_zero_plus_plus(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
     return run
 
@@ -24,6 +25,24 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
         raise SpecError(
             f"cluster.gpus = {cluster.gpus} is not a multiple of gpus_per_node = {per_node}: "
             f"use {below} or {below + per_node} GPUs, or another gpus_per_node."
+        )
+
+
+def _verify_zero_plus_plus(sharding: ShardingChoice, gpus: int) -> None:
+    """Refuse what stage 3 does; a secondary group larger than the world is the world to it."""
+    settings = sharding.deepspeed
+    if sharding.strategy not in (None, "zero3"):
+        return
+    if settings.zero_quantized_gradients and not settings.reduce_scatter:
+        raise SpecError(
+            "sharding.deepspeed.zero_quantized_gradients = true needs reduce_scatter = true in "
+            "DeepSpeed: leave one of the two out."
+        )
+    size = settings.zero_hpz_partition_size
+    if size < gpus and gpus % size:
+        raise SpecError(
+            f"sharding.deepspeed.zero_hpz_partition_size = {size} does not divide cluster.gpus = "
+            f"{gpus}: use the GPUs of a node, or another divisor."
         )
 
 
