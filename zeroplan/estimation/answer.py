@@ -16,7 +16,7 @@ from zeroplan.schedule.events import CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
-from zeroplan.sharding.states import states
+from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
@@ -134,7 +134,7 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
     return device, record.Memory(
         parameters_bytes=owned.parameters_bytes,
         gradients_bytes=owned.gradients_bytes,
-        optimizer_bytes=owned.optimizer_bytes,
+        optimizer_bytes=_optimizer_bytes(owned, step),
         peak_tensor_bytes=highest.bytes,
         peak_allocated_bytes=device.allocated_bytes,
         peak_moment=moment_name(highest),
@@ -149,6 +149,13 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
         usable_bytes=device.usable_bytes,
         headroom_bytes=device.usable_bytes - device.device_bytes,
     )
+
+
+def _optimizer_bytes(owned: States, step: Script) -> int:
+    """Return what the optimizer keeps: its storages where no figure per parameter says it [B]."""
+    if owned.optimizer_bytes is not None:
+        return int(owned.optimizer_bytes)
+    return int(sum(each.bytes for each in step.resident if each.category == "optimizer"))
 
 
 def moment_name(peak: Peak) -> str:

@@ -7,6 +7,7 @@ from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
 from zeroplan.sharding.groups import Groups, groups
+from zeroplan.sharding.optimizers import runs_under
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
@@ -92,7 +93,11 @@ def _strategies(run: Run) -> tuple[Sharding, ...]:
         return (sharding(named),)
     nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
     several = nodes > 1
-    return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
+    return tuple(
+        row
+        for row in (STRATEGIES[s] for s in COMPARED)
+        if (several or not row.replicates) and runs_under(run.training.optimizer, row.framework)
+    )
 
 
 def _training(training: TrainingChoice, architecture: Architecture) -> TrainingChoice:

@@ -8,14 +8,18 @@ from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
-from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
+from zeroplan.schedule.optimizer import optimizer_step, torch_state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
+from zeroplan.sharding.optimizers import Piece
 from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.changes import Change
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["Bucket", "data_parallel_script", "ddp_script"]
+__all__ = ["Bucket", "Sizes", "data_parallel_script", "ddp_script"]
+
+Sizes = list[tuple[Size, int]]
+"""Storages with the number of their copies. [elements]"""
 
 FIRST_BUCKET_BYTES: Final = MIB
 """Cap of the first bucket while `bucket_cap_mb` is left at its default."""
@@ -70,11 +74,11 @@ class _Step:
 def ddp_script(plan: Plan) -> Script:
     """Write one steady-state step of DDP, or of one GPU alone, down."""
     everything = [(p.elements, times) for p, times in plan.parameters]
-    return data_parallel_script(plan, everything, everything, lambda _: None)
+    return data_parallel_script(plan, everything, plan.pieces, lambda _: None)
 
 
 def data_parallel_script(
-    plan: Plan, stored: Sizes, updated: Sizes, publish: Callable[[Recorder], None]
+    plan: Plan, stored: Sizes, updated: list[Piece], publish: Callable[[Recorder], None]
 ) -> Script:
     """Write one step with whole parameters and gradients down.
 
@@ -83,9 +87,9 @@ def data_parallel_script(
     plan
         What is trained, and how.
     stored
-        Storages of the parameters [elements].
+        Storages of the parameters, with the number of copies [elements].
     updated
-        Parameters that this rank updates and keeps the states of [elements].
+        What this rank updates and keeps the states of.
     publish
         Sends them to the other ranks.
 
@@ -101,7 +105,7 @@ def data_parallel_script(
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
     step.recorder.phase = "optimizer"
-    torch_optimizer_step(step.recorder, updated, plan.dtypes)
+    optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
     if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)

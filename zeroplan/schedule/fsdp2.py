@@ -14,14 +14,14 @@ from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
 from zeroplan.schedule.optimizer import (
-    Sizes,
     clip_by_norm_vector,
-    torch_optimizer_step,
+    optimizer_step,
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
-from zeroplan.sharding.layout import dim0_shard_elements
+from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.optimizers import Piece
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["fsdp2_script"]
@@ -62,24 +62,24 @@ def fsdp2_script(plan: Plan) -> Script:
             _backward(step, last=last)
     recorder.phase = "optimizer"
     ranks = plan.groups.shard.ranks
-    sizes = [(dim0_shard_elements(p, ranks), times) for p, times in plan.parameters]
+    pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
-        tensors = sum(times for _, times in sizes)
+        tensors = sum(piece.times for piece in pieces)
         clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
-    torch_optimizer_step(recorder, sizes, plan.dtypes)
+    optimizer_step(recorder, pieces, plan.dtypes)
     if not plan.keeps_gradients:
         step.reduce.zero_grad(groups)
-    return Script(resident=_resident(step, sizes), items=tuple(recorder.items), pools=POOLS)
+    return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)
 
 
-def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
+def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
     shards = [
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups
     ]
     gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
-    states = torch_state_changes(sizes, held)
+    states = torch_state_changes(pieces, held)
     return (*shards, *gradients, *states, *inputs_and_buffers(step.plan))
 
 

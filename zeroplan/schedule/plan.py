@@ -9,6 +9,7 @@ from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.optimizers import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
 from zeroplan.units import round_up
@@ -76,6 +77,16 @@ class Plan:
         """Every parameter in forward order with the number of its copies; tied ones left out."""
         return [
             (parameter, stretch.times)
+            for stretch in self.stretches
+            for index in stretch.units
+            for parameter in unique(self.units[index].parameters)
+        ]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Every parameter as an optimizer sees it that updates whole ones."""
+        return [
+            Piece(parameter.shape, stretch.times, self.units[index].kind == "block")
             for stretch in self.stretches
             for index in stretch.units
             for parameter in unique(self.units[index].parameters)

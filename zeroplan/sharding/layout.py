@@ -11,6 +11,7 @@ from zeroplan.workload.tape import Parameter
 __all__ = [
     "FlatParameter",
     "ParameterGroup",
+    "dim0_shard",
     "dim0_shard_elements",
     "even_shard_elements",
     "flat_shard_elements",
@@ -33,6 +34,12 @@ def dim0_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     """
     rows = parameter.shape[0] if parameter.shape else 1
     return ceil_div(rows, ranks) * (parameter.elements // rows)
+
+
+def dim0_shard(shape: tuple[Size, ...], ranks: Size) -> tuple[Size, ...]:
+    """Return the shape of the same. [elements]"""
+    rows, *rest = shape or (1,)
+    return ceil_div(rows, ranks), *rest
 
 
 def even_shard_elements(parameter: Parameter, ranks: Size) -> Size:

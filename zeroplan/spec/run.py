@@ -71,6 +71,9 @@ Optimizer = Literal[
     "lion",
     "adafactor",
     "adamw-8bit",
+    "adamw-4bit",
+    "paged-adamw",
+    "paged-adamw-8bit",
     "muon",
     "none",
 ]
@@ -98,6 +101,7 @@ Depth = Annotated[int, Range(0, 10**6)]
 Tokens = Annotated[int, Range(1, 10**8)]
 Elements = Annotated[int, Range(0, 10**15)]
 Bytes = Annotated[int, Range(1, 2**40)]
+StateBytes = Annotated[float, Range(0, 64)]
 NormLimit = Annotated[float, Range(0, GIGA)]
 Checkpointing = Annotated[
     str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
@@ -149,7 +153,9 @@ class TrainingChoice:
     optimizer: Optimizer = "adamw"
     """Optimizer, which sets the states per parameter."""
     optimizer_implementation: OptimizerImplementation | None = None
-    """How the optimizer runs; auto is foreach, for DeepSpeed its own fused Adam."""
+    """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
+    optimizer_bytes_per_parameter: StateBytes | None = None
+    """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
 
