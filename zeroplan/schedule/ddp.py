@@ -8,7 +8,7 @@ from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
-from zeroplan.schedule.optimizer import optimizer_step, torch_state_changes
+from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
 from zeroplan.sharding.optimizers import Piece
@@ -16,10 +16,7 @@ from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.changes import Change
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["Bucket", "Sizes", "data_parallel_script", "ddp_script"]
-
-Sizes = list[tuple[Size, int]]
-"""Storages with the number of their copies. [elements]"""
+__all__ = ["Bucket", "data_parallel_script", "ddp_script"]
 
 FIRST_BUCKET_BYTES: Final = MIB
 """Cap of the first bucket while `bucket_cap_mb` is left at its default."""
@@ -105,7 +102,7 @@ def data_parallel_script(
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
     step.recorder.phase = "optimizer"
-    optimizer_step(step.recorder, updated, plan.dtypes)
+    torch_optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
     if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)

@@ -19,7 +19,7 @@ from zeroplan.schedule.deepspeed_common import (
     wire_itemsize,
 )
 from zeroplan.schedule.events import Recorder, Script
-from zeroplan.schedule.optimizer import optimizer_step, state_changes
+from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
@@ -204,7 +204,7 @@ def _update_whole(step: _Step) -> None:
         ]
         last, wide = [], flat
     recorder.emit("fp32 gradients", "optimizer", changes=tuple(copied), traffic_bytes=3 * wide)
-    optimizer_step(recorder, plan.pieces, held)
+    torch_optimizer_step(recorder, plan.pieces, held)
     gone = Change("gradients", "fp32 gradients", -wide)
     recorder.emit("zero_grad", "optimizer", changes=(gone, *last))
 
@@ -212,7 +212,7 @@ def _update_whole(step: _Step) -> None:
 def _update_part(step: _Step) -> None:
     """Update this rank's part from its part of the fp32 vector, then gather the parameters."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    optimizer_step(recorder, [vector(step.shard)], held)
+    torch_optimizer_step(recorder, [vector(step.shard)], held)
     group, size = plan.groups.shard, step.shard * held.parameter
     recorder.emit(
         "all-gather parameters",

@@ -22,7 +22,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
 from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, write
 from zeroplan.schedule.events import Recorder, Script
-from zeroplan.schedule.optimizer import optimizer_step, state_changes
+from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps, periods
 from zeroplan.sharding.optimizers import vector
@@ -199,7 +199,7 @@ def _update(step: Step) -> None:
         changes=_cast(step),
         traffic_bytes=shard * (3 * step.reduction.itemsize + FP32),
     )
-    optimizer_step(recorder, [vector(shard)], held)
+    torch_optimizer_step(recorder, [vector(shard)], held)
     size = shard * held.parameter
     recorder.emit(
         "all-gather parameters",

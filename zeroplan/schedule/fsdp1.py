@@ -14,7 +14,7 @@ from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
 from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
 from zeroplan.schedule.optimizer import (
     clip_by_local_norm,
-    optimizer_step,
+    torch_optimizer_step,
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
@@ -81,7 +81,7 @@ def fsdp1_script(plan: Plan) -> Script:
     pieces = _pieces(step)
     if plan.training.gradient_clipping:
         clip_by_local_norm(recorder, sum(piece.times for piece in pieces), plan.groups.shard)
-    optimizer_step(recorder, pieces, plan.dtypes)
+    torch_optimizer_step(recorder, pieces, plan.dtypes)
     if drops and not late:
         _release_gradients(step, "zero_grad")
     return Script(resident=_resident(step, pieces), items=tuple(recorder.items))

@@ -15,7 +15,7 @@ from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
 from zeroplan.schedule.optimizer import (
     clip_by_norm_vector,
-    optimizer_step,
+    torch_optimizer_step,
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
@@ -66,7 +66,7 @@ def fsdp2_script(plan: Plan) -> Script:
     if plan.training.gradient_clipping:
         tensors = sum(piece.times for piece in pieces)
         clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
-    optimizer_step(recorder, pieces, plan.dtypes)
+    torch_optimizer_step(recorder, pieces, plan.dtypes)
     if not plan.keeps_gradients:
         step.reduce.zero_grad(groups)
     return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)

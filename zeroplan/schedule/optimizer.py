@@ -4,24 +4,30 @@ from itertools import pairwise
 from typing import Final
 
 from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.muon import muon_matmuls, muon_temporary
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Group
-from zeroplan.sharding.optimizers import Piece
+from zeroplan.sharding.optimizers import Piece, is_muons
+from zeroplan.spec.run import OptimizerImplementation
 from zeroplan.units import ALLOCATION_BYTES, FP32, Size, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = [
     "OPTIMIZER_STATES",
+    "Sizes",
     "clip_by_local_norm",
     "clip_by_norm_vector",
-    "optimizer_step",
     "paged_bytes",
     "state_changes",
+    "torch_optimizer_step",
     "torch_state_changes",
 ]
 
 OPTIMIZER_STATES: Final = "optimizer states"
 """Owner of what an optimizer makes in its first update."""
+
+Sizes = list[tuple[Size, int]]
+"""Storages with the number of their copies. [elements]"""
 
 
 def state_changes(pieces: list[Piece], held: Dtypes) -> list[Change]:
@@ -39,8 +45,8 @@ def state_changes(pieces: list[Piece], held: Dtypes) -> list[Change]:
 def torch_state_changes(pieces: list[Piece], held: Dtypes) -> list[Change]:
     """List what torch.optim holds: a fused Adam also counts each parameter's steps on the GPU."""
     changes = state_changes(pieces, held)
-    if held.rule.update == "adam" and held.implementation == "fused":
-        tensors = sum(piece.times for piece in pieces)
+    if held.rule.update in ("adam", "muon") and held.implementation == "fused":
+        tensors = sum(piece.times for piece in _adams(pieces, held))
         changes.append(Change("optimizer", OPTIMIZER_STATES, tensors * ALLOCATION_BYTES))
     return changes
 
@@ -50,7 +56,7 @@ def paged_bytes(pieces: list[Piece], held: Dtypes) -> Size:
     return sum(held.rule.states(piece, held.state).paged * piece.times for piece in pieces)
 
 
-def optimizer_step(recorder: Recorder, pieces: list[Piece], held: Dtypes) -> None:
+def torch_optimizer_step(recorder: Recorder, pieces: list[Piece], held: Dtypes) -> None:
     """Update what a rank updates; what lives meanwhile depends on the implementation."""
     temporary = _temporaries(pieces, held)
     elements = sum(piece.elements * piece.times for piece in pieces)
@@ -65,6 +71,7 @@ def optimizer_step(recorder: Recorder, pieces: list[Piece], held: Dtypes) -> Non
             Change("temporaries", "optimizer step", temporary),
             Change("temporaries", "optimizer step", -temporary),
         ),
+        steps=tuple(muon_matmuls(pieces)) if held.rule.update == "muon" else (),
         traffic_bytes=read + written + 2 * temporary,
     )
 
@@ -75,10 +82,10 @@ def _temporaries(pieces: list[Piece], held: Dtypes) -> Size:
     A kernel per parameter, or arithmetic in place (SGD), needs nothing.
     """
     match held.rule.update, held.implementation:
-        case "adam", "foreach":
-            return sum(_bytes(piece, held) * piece.times for piece in pieces)
-        case "adam", "for-loop":
-            return _adam_in_a_loop([_bytes(piece, held) for piece in pieces])
+        case "adam" | "muon", how:
+            orthogonal = (p for p in pieces if held.rule.update == "muon" and is_muons(p))
+            matrices = (muon_temporary(piece, held.state) for piece in orthogonal)
+            return max(_adam(_adams(pieces, held), held, how), max(matrices, default=0))
         case "lion", "for-loop":
             return 2 * max((_bytes(piece, held) for piece in pieces), default=0)
         case "adafactor", "foreach":
@@ -93,12 +100,23 @@ def _bytes(piece: Piece, held: Dtypes) -> Size:
     return round_up(piece.elements * held.state)
 
 
-def _adam_in_a_loop(sizes: list[Size]) -> Size:
-    """Take two temporaries of a parameter and the previous one's denominator, still bound.
+def _adams(pieces: list[Piece], held: Dtypes) -> list[Piece]:
+    """Leave out what Muon orthogonalises."""
+    return [p for p in pieces if not (held.rule.update == "muon" and is_muons(p))]
 
-    foreach keeps the square roots of all second moments at once, fused none (torch/optim/adam.py,
-    2.13).
+
+def _adam(pieces: list[Piece], held: Dtypes, how: OptimizerImplementation) -> Size:
+    """Return Adam's temporaries [B].
+
+    foreach keeps the square roots of all second moments at once; for-loop two temporaries of a
+    parameter and the previous one's denominator, still bound to its variable; fused none
+    (torch/optim/adam.py, 2.13).
     """
+    if how == "foreach":
+        return sum(_bytes(piece, held) * piece.times for piece in pieces)
+    if how == "fused":
+        return 0
+    sizes = [_bytes(piece, held) for piece in pieces]
     return max((2 * size + before for before, size in pairwise([0, *sizes])), default=0)
 
 
@@ -127,7 +145,7 @@ def _adafactor_together(pieces: list[Piece], held: Dtypes) -> Size:
     Source: `_multi_tensor_adafactor` in torch/optim/_adafactor.py (2.13).
     """
     matrices = [piece for piece in pieces if len(piece.shape) > 1]
-    vectors = sum(_bytes(piece, held) * piece.times for piece in pieces if len(piece.shape) < 2)
+    vectors = sum(_bytes(piece, held) * piece.times for piece in pieces if len(piece.shape) <= 1)
     updates = sum(_bytes(piece, held) * piece.times for piece in matrices)
     means = sum(piece.times for piece in matrices) * ALLOCATION_BYTES
     return updates + max(means, vectors)

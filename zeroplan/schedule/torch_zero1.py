@@ -4,8 +4,9 @@ Source: torch/distributed/optim/zero_redundancy_optimizer.py (2.13). Up to the o
 DDP; the rank shown is the one that got the most parameters.
 """
 
-from zeroplan.schedule.ddp import Sizes, data_parallel_script
+from zeroplan.schedule.ddp import data_parallel_script
 from zeroplan.schedule.events import Collective, Recorder, Script
+from zeroplan.schedule.optimizer import Sizes
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import packed
 from zeroplan.sharding.optimizers import vector

@@ -12,7 +12,7 @@ from zeroplan.schedule.deepspeed_common import (
     transient,
 )
 from zeroplan.schedule.events import Recorder
-from zeroplan.schedule.optimizer import optimizer_step
+from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.optimizers import vector
 from zeroplan.units import FP32, round_up
@@ -63,7 +63,7 @@ def update(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
             changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
             traffic_bytes=size * (3 * accumulated + FP32),
         )
-        optimizer_step(recorder, [vector(size)], held)
+        torch_optimizer_step(recorder, [vector(size)], held)
         gone = Change("gradients", "fp32 part", -fp32)
         recorder.emit("drop fp32 part", "optimizer", changes=(gone,))
 

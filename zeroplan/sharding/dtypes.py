@@ -8,6 +8,7 @@ from zeroplan.units import DTYPE_BYTES, FP32
 
 __all__ = ["Dtypes", "dtypes"]
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
     """Bytes per element of everything that a rank holds or sends."""
@@ -29,6 +30,11 @@ class Dtypes:
     implementation: OptimizerImplementation
     autocast: bool
     """torch.autocast keeps a compute-dtype copy of every matmul weight until its backward."""
+
+    @property
+    def states(self) -> int:
+        """Optimizer states that have the parameter's shape and dtype. [count]"""
+        return self.rule.tensors or 0
 
     @property
     def optimizer(self) -> int | None:

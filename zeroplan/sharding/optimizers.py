@@ -15,12 +15,14 @@ from zeroplan.sharding.strategies import Framework
 from zeroplan.spec.run import Optimizer, OptimizerImplementation, TrainingChoice
 from zeroplan.units import FP32, Size, ceil_div
 
-__all__ = ["Kept", "OptimizerRow", "Piece", "optimizer_row", "runs_under", "vector"]
+__all__ = ["Kept", "OptimizerRow", "Piece", "is_muons", "optimizer_row", "runs_under", "vector"]
 
 BLOCK_FROM: Final = 4096
 """Elements from which bitsandbytes and torchao keep a tensor's states in few bits."""
 PAGED_FROM: Final = 100_000
 """Elements from which bitsandbytes' paged states lie in unified memory (`get_state_buffer`)."""
+MATRIX: Final = 2
+"""Extents of a matrix."""
 TABLE: Final = 256
 """Values of an 8-bit map. [elements]"""
 
@@ -77,6 +79,11 @@ class OptimizerRow:
     source: str
 
 
+def is_muons(piece: Piece) -> bool:
+    """Whether Muon updates a piece: matrices between embedding and head, never a stack of them."""
+    return piece.hidden and len(piece.shape) == MATRIX
+
+
 def vector(elements: Size, times: int = 1) -> Piece:
     """Return a piece of a vector that holds several parameters."""
     return Piece((elements,), times)
@@ -91,7 +98,7 @@ def _tensors(count: int) -> States:
 
 def _factored(piece: Piece, itemsize: int) -> Kept:
     """Keep a matrix' squared gradients as a mean per row and one per column; a vector's whole."""
-    if len(piece.shape) < 2:
+    if len(piece.shape) <= 1:
         return Kept((piece.elements * itemsize,))
     *outer, rows, columns = piece.shape
     matrices = prod(outer)
@@ -141,7 +148,7 @@ def _given(size: float) -> States:
 
 def _muon(piece: Piece, itemsize: int) -> Kept:
     """Keep a momentum of hidden matrices, AdamW's two moments of everything else."""
-    count = 1 if piece.hidden and len(piece.shape) == 2 else 2
+    count = 1 if is_muons(piece) else 2
     return Kept(count * (piece.elements * itemsize,))
 
 
@@ -229,6 +236,16 @@ OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
         lacks=("fsdp2",),
         reason=_NO_DTENSOR,
         source=f"PagedAdamW8bit: {_BNB}",
+    ),
+    "muon": OptimizerRow(
+        states=_muon,
+        update="muon",
+        implementations=_TORCH,
+        deepspeed=False,
+        lacks=("fsdp1", "fsdp2", "deepspeed", "torch-zero1"),
+        reason="it needs whole matrices: torch 2.13's gathers sharded ones as DTensor's costs have "
+        "it, DeepSpeed's exchanges gradients of its own, and neither is modelled",
+        source="momentum_buffer: torch/optim/_muon.py 2.13; AdamW for the rest",
     ),
     "none": OptimizerRow(
         states=_tensors(0),

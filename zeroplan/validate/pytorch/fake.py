@@ -58,6 +58,6 @@ def _setup(subject: Subject, plan: Plan) -> Setup:
         plan=plan,
         subject=subject,
         module=module,
-        optimizer=make_optimizer(module.parameters(), plan),
+        optimizer=make_optimizer(module, subject.blocks, plan),
         batches=batches(plan),
     )
