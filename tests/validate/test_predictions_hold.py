@@ -48,6 +48,21 @@ OTHERS: dict[str, dict[str, Any]] = {
     "hsdp": {"strategy": "hsdp", "shard_size": 4, "gradient_clipping": 1.0},
     "fsdp1": {"strategy": "fsdp1"},
     "torch-zero1": {"strategy": "torch-zero1", "precision": "fp32"},
+    "adafactor": {"strategy": "none", "gpus": 1, "precision": "bf16", "optimizer": "adafactor"},
+    "adafactor at once": {
+        "strategy": "ddp",
+        "precision": "fp32",
+        "optimizer": "adafactor",
+        "optimizer_implementation": "foreach",
+    },
+    "adafactor on flat pieces": {"strategy": "fsdp1", "optimizer": "adafactor"},
+    "muon": {"strategy": "none", "gpus": 1, "precision": "bf16", "optimizer": "muon"},
+    "muon beside a fused AdamW": {
+        "strategy": "ddp",
+        "precision": "fp32",
+        "optimizer": "muon",
+        "optimizer_implementation": "fused",
+    },
 }
 SLOW: dict[str, dict[str, Any]] = {
     "selective": {"activation_checkpointing": "selective", "norm": "eager"},

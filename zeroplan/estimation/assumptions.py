@@ -8,6 +8,7 @@ from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
+from zeroplan.sharding.optimizers import update_guesses
 from zeroplan.timing.band import RESIDUAL
 from zeroplan.units import Guess
 
@@ -30,6 +31,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
+        *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
         _guess(DISPATCH),
         _guess(RESIDUAL),
     )

@@ -7,7 +7,7 @@ from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
 from zeroplan.sharding.groups import Groups, groups
-from zeroplan.sharding.optimizers import runs_under
+from zeroplan.sharding.optimizers import optimizer_notes, runs_under
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
@@ -58,13 +58,20 @@ def resolve(
     cluster, gpu, wires = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)
     filled = verify(replace(run, cluster=cluster, training=training))
+    compared = _compared(filled)
+    optimizer = filled.training.optimizer
+    named = filled.sharding.strategy is not None
     return Question(
         run=filled,
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=_strategies(filled),
-        notes=(*architecture.assumptions, *model_notes(filled, architecture)),
+        strategies=tuple(r for r in compared if named or runs_under(optimizer, r.framework)),
+        notes=(
+            *architecture.assumptions,
+            *model_notes(filled, architecture),
+            *optimizer_notes(optimizer, compared),
+        ),
     )
 
 
@@ -87,17 +94,13 @@ def _per_node(cluster: ClusterChoice) -> int:
     return cluster.gpus_per_node or cluster.gpus
 
 
-def _strategies(run: Run) -> tuple[Sharding, ...]:
+def _compared(run: Run) -> tuple[Sharding, ...]:
     named = run.sharding.strategy
     if named is not None:
         return (sharding(named),)
     nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
     several = nodes > 1
-    return tuple(
-        row
-        for row in (STRATEGIES[s] for s in COMPARED)
-        if (several or not row.replicates) and runs_under(run.training.optimizer, row.framework)
-    )
+    return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
 
 
 def _training(training: TrainingChoice, architecture: Architecture) -> TrainingChoice:

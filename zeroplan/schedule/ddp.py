@@ -11,7 +11,7 @@ from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
-from zeroplan.sharding.optimizers import Piece
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.changes import Change
 from zeroplan.workload.tape import Parameter

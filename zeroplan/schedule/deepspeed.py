@@ -24,7 +24,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
-from zeroplan.sharding.optimizers import vector
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, Size, round_up
 from zeroplan.workload.changes import Change
 

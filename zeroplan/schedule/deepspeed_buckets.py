@@ -25,7 +25,7 @@ from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps, periods
-from zeroplan.sharding.optimizers import vector
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 

@@ -20,7 +20,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import unique
-from zeroplan.sharding.optimizers import Piece, vector
+from zeroplan.sharding.optimizer_states import Piece, vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 

@@ -21,7 +21,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard
-from zeroplan.sharding.optimizers import Piece
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["fsdp2_script"]

@@ -6,7 +6,7 @@ Source: `_zeropower_via_newtonschulz` in torch/optim/_muon.py (2.13).
 from collections.abc import Iterator
 from typing import Final
 
-from zeroplan.sharding.optimizers import Piece, is_muons
+from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Step
 from zeroplan.workload.tape import Matmul, Operation

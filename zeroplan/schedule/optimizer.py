@@ -7,7 +7,7 @@ from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.muon import muon_matmuls, muon_temporary
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Group
-from zeroplan.sharding.optimizers import Piece, is_muons
+from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.spec.run import OptimizerImplementation
 from zeroplan.units import ALLOCATION_BYTES, FP32, Size, round_up
 from zeroplan.workload.changes import Change
@@ -133,8 +133,8 @@ def _adafactor_in_a_loop(pieces: list[Piece], held: Dtypes) -> Size:
             means = sum(map(round_up, held.rule.states(piece, held.state).storages))
             high = max(high, before + update + means + squares + ALLOCATION_BYTES)
         else:
+            high = max(high, before + means + update + max(squares, update))
             squares = update
-            high = max(high, before + update + means + squares)
         before = update
     return high
 

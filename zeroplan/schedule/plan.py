@@ -9,7 +9,7 @@ from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
-from zeroplan.sharding.optimizers import Piece
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
 from zeroplan.units import round_up

@@ -9,7 +9,7 @@ from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import Sizes
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import packed
-from zeroplan.sharding.optimizers import vector
+from zeroplan.sharding.optimizer_states import vector
 
 __all__ = ["torch_zero1_script"]
 

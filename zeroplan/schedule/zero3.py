@@ -25,7 +25,7 @@ from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, 
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
-from zeroplan.sharding.optimizers import vector
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 

@@ -14,7 +14,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
-from zeroplan.sharding.optimizers import vector
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
