@@ -56,6 +56,13 @@ OTHERS: dict[str, dict[str, Any]] = {
         "optimizer_implementation": "foreach",
     },
     "adafactor on flat pieces": {"strategy": "fsdp1", "optimizer": "adafactor"},
+    "updated in backward": {
+        "strategy": "none",
+        "gpus": 1,
+        "precision": "bf16",
+        "optimizer_in_backward": True,
+    },
+    "shards updated in backward": {"strategy": "fsdp2", "optimizer_in_backward": True},
     "muon": {"strategy": "none", "gpus": 1, "precision": "bf16", "optimizer": "muon"},
     "muon beside a fused AdamW": {
         "strategy": "ddp",

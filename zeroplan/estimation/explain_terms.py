@@ -121,7 +121,7 @@ def _before_steady_state(case: Case) -> Iterator[Term]:
     if plan.row.divides_parameters:
         formula = f"if built whole on the GPU, then sharded; {_size(held)} from the meta device"
         yield _bytes("building the model", whole, formula)
-    if plan.row.steps_without_states and not plan.keeps_gradients:
+    if plan.runs_before_update:
         peak = peak_before_update(case.step, case.found.phases)
         formula = "tensors at their highest while there are no optimizer states"
         yield _bytes("before the first update", peak, formula)

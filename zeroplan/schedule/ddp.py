@@ -102,7 +102,11 @@ def data_parallel_script(
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
     step.recorder.phase = "optimizer"
-    torch_optimizer_step(step.recorder, updated, plan.dtypes)
+    if plan.updates_in_backward:
+        step.recorder.emit("optimizer step", "optimizer", waits=("all-reduce",))
+        step.grads_apart = False
+    else:
+        torch_optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
     if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)
@@ -192,11 +196,23 @@ def _unit_backward(step: _Step, index: int, copies: int, bucket: Bucket | None) 
                 if closed:
                     _reduce(step, closed, copies)
         fresh = [(parameter, 1) for parameter in parameters]
+        if plan.updates_in_backward:
+            _update(step, index, parameters)
+            continue
         if parameters and step.grads_exist:
             _drop_gradients(step, "accumulate", fresh)
         moves = step.grads_apart or not step.grads_exist
         if parameters and bucket is not None and step.views and moves:
             _drop_gradients(step, "copy to bucket", fresh)
+
+
+def _update(step: _Step, index: int, parameters: tuple[Parameter, ...]) -> None:
+    """Update parameters one by one and drop their gradients (`register_post_accumulate_grad_hook`)."""
+    hidden = step.plan.units[index].kind == "block"
+    for parameter in parameters:
+        piece = Piece(parameter.shape, hidden=hidden)
+        torch_optimizer_step(step.recorder, [piece], step.plan.dtypes)
+        _drop_gradients(step, "zero_grad", [(parameter, 1)])
 
 
 def _reduce(step: _Step, size: int, copies: int) -> None:

@@ -66,9 +66,12 @@ def fsdp2_script(plan: Plan) -> Script:
     if plan.training.gradient_clipping:
         tensors = sum(piece.times for piece in pieces)
         clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
-    torch_optimizer_step(recorder, pieces, plan.dtypes)
-    if not plan.keeps_gradients:
-        step.reduce.zero_grad(groups)
+    if plan.updates_in_backward:
+        recorder.emit("optimizer step", "optimizer", waits=("reduce-scatter",))
+    else:
+        torch_optimizer_step(recorder, pieces, plan.dtypes)
+        if not plan.keeps_gradients:
+            step.reduce.zero_grad(groups)
     return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)
 
 

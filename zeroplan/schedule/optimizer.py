@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Final
 
-from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.events import Collective, Recorder, Stream
 from zeroplan.schedule.muon import muon_matmuls, muon_temporary
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Group
@@ -56,7 +56,9 @@ def paged_bytes(pieces: list[Piece], held: Dtypes) -> Size:
     return sum(held.rule.states(piece, held.state).paged * piece.times for piece in pieces)
 
 
-def torch_optimizer_step(recorder: Recorder, pieces: list[Piece], held: Dtypes) -> None:
+def torch_optimizer_step(
+    recorder: Recorder, pieces: list[Piece], held: Dtypes, *, stream: Stream = "compute"
+) -> None:
     """Update what a rank updates; what lives meanwhile depends on the implementation."""
     temporary = _temporaries(pieces, held)
     elements = sum(piece.elements * piece.times for piece in pieces)
@@ -67,6 +69,7 @@ def torch_optimizer_step(recorder: Recorder, pieces: list[Piece], held: Dtypes) 
     recorder.emit(
         "optimizer step",
         "optimizer",
+        stream=stream,
         changes=(
             Change("temporaries", "optimizer step", temporary),
             Change("temporaries", "optimizer step", -temporary),

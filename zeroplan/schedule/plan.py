@@ -98,6 +98,18 @@ class Plan:
         return self.training.gradient_accumulation_steps
 
     @property
+    def updates_in_backward(self) -> bool:
+        """Whether a parameter is updated as soon as its gradient is there."""
+        asked = self.training.optimizer_in_backward and not self.keeps_gradients
+        return asked and self.row.framework in ("single", "fsdp2")
+
+    @property
+    def runs_before_update(self) -> bool:
+        """Whether a whole forward and backward runs before there are optimizer states."""
+        updates = not (self.keeps_gradients or self.updates_in_backward)
+        return self.row.steps_without_states and updates
+
+    @property
     def keeps_gradients(self) -> bool:
         """Whether gradients outlive a step: nobody drops them where there is no optimizer."""
         return self.training.optimizer == "none"

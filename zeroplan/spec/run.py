@@ -156,6 +156,8 @@ class TrainingChoice:
     """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
     optimizer_bytes_per_parameter: StateBytes | None = None
     """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
+    optimizer_in_backward: bool = False
+    """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
 

@@ -14,6 +14,7 @@ def verify(run: Run) -> Run:
     _verify_nodes(run.cluster)
     _verify_groups(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
+    _verify_optimizer_in_backward(run.training)
     return run
 
 
@@ -33,6 +34,18 @@ def _verify_checkpointing(training: TrainingChoice) -> None:
             "training.checkpoint_reentrant = true does not go with activation_checkpointing = "
             "selective: PyTorch's reentrant checkpoint takes no policy. Set one of the two otherwise."
         )
+
+
+def _verify_optimizer_in_backward(training: TrainingChoice) -> None:
+    """A gradient that goes at once can be neither added to nor measured with the others."""
+    if not training.optimizer_in_backward:
+        return
+    for key, usual in (("gradient_accumulation_steps", 1), ("gradient_clipping", 0.0)):
+        if getattr(training, key) != usual:
+            raise SpecError(
+                f"training.optimizer_in_backward = true does not go with {key} = "
+                f"{getattr(training, key)}: set {key} = {usual}, or update after backward."
+            )
 
 
 def _verify_groups(sharding: ShardingChoice, gpus: int) -> None:

@@ -24,17 +24,32 @@ class Optimizer:
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
+        self.followers: list[torch.optim.Optimizer] = []
+
+    def follow(self) -> None:
+        """Update each parameter as its gradient arrives."""
+        for part in self.parts:
+            for group in part.param_groups:
+                for parameter in group["params"]:
+                    alone = type(part)([{**group, "params": [parameter]}])
+                    self.followers.append(alone)
+                    parameter.register_post_accumulate_grad_hook(lambda _, each=alone: _update(each))
 
     def step(self) -> None:
         """Update every parameter."""
-        for part in self.parts:
+        for part in () if self.followers else self.parts:
             part.step()
 
     def states(self) -> Iterator[torch.Tensor]:
         """Yield what is kept."""
-        for part in self.parts:
+        for part in (*self.parts, *self.followers):
             for state in part.state.values():
                 yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def _update(one: torch.optim.Optimizer) -> None:
+    one.step()
+    one.zero_grad()
 
 
 def make_optimizer(

@@ -66,7 +66,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
         moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
-        peak_before_update_bytes=before_update if setup.optimizer else None,
+        peak_before_update_bytes=before_update if setup.plan.runs_before_update else None,
         held_bytes=Held(
             parameters=parameters,
             optimizer=optimizer,
