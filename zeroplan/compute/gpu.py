@@ -22,6 +22,8 @@ class GpuPrice:
     attention_backward_flop_per_second: float
     bytes_per_second: float
     """Memory bandwidth that large streaming kernels reach."""
+    float8_speed: float
+    """Peak in fp8 over the peak in this dtype; 0 where the GPU has no fp8."""
     kernel_seconds: float
     """Shortest time from one small kernel to the next."""
 
@@ -34,6 +36,7 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         raise SpecError(
             f"training.compute_dtype: {dtype!r} is not computed by {gpu.id}; use one of {known}"
         )
+    float8 = gpu.peak_flop_per_second.get("fp8")
     return GpuPrice(
         peak_flop_per_second=peak.value,
         flop_per_second=peak.value * gpu.matmul_efficiency.value * gpu.load_share.value,
@@ -42,5 +45,6 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         attention_flop_per_second=peak.value * gpu.attention_efficiency.value,
         attention_backward_flop_per_second=peak.value * gpu.attention_backward_efficiency.value,
         bytes_per_second=gpu.hbm_bytes_per_second.value * gpu.hbm_efficiency.value,
+        float8_speed=float8.value / peak.value if float8 is not None else 0.0,
         kernel_seconds=gpu.kernel_seconds.value,
     )

@@ -107,6 +107,7 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
             loss=run.model.loss,
             keep_logits=run.model.keep_logits,
             compile=run.model.compile,
+            float8=run.training.fp8,
             autocast=held.autocast,
         )
         counted[held.autocast] = workload(question.architecture, batch), Joined()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from zeroplan.compute.price import DISPATCH
+from zeroplan.compute.price import DISPATCH, FLOAT8_EFFICIENCY
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
@@ -33,6 +33,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         _guess(COMMUNICATOR_BYTES),
         *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
         _guess(DISPATCH),
+        *((_guess(FLOAT8_EFFICIENCY),) if question.run.training.fp8 != "none" else ()),
         _guess(RESIDUAL),
     )
 

@@ -6,6 +6,7 @@ from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
+from zeroplan.sharding.dtypes import autocasts
 from zeroplan.sharding.groups import Groups, groups
 from zeroplan.sharding.optimizers import optimizer_notes, runs_under
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
@@ -57,20 +58,20 @@ def resolve(
     catalogue = load_catalogue(profiles)
     cluster, gpu, wires = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)
+    _verify_float8(training, gpu)
     filled = verify(replace(run, cluster=cluster, training=training))
     compared = _compared(filled)
-    optimizer = filled.training.optimizer
     named = filled.sharding.strategy is not None
     return Question(
         run=filled,
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=tuple(r for r in compared if named or runs_under(optimizer, r.framework)),
+        strategies=tuple(row for row in compared if named or _runs(row, filled.training)),
         notes=(
             *architecture.assumptions,
             *model_notes(filled, architecture),
-            *optimizer_notes(optimizer, compared),
+            *optimizer_notes(filled.training.optimizer, compared),
         ),
     )
 
@@ -88,6 +89,20 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
         elif row.replicates:
             shard = min(gpus, per_node)
     return groups(gpus=gpus, gpus_per_node=per_node, shard_size=shard)
+
+
+def _runs(row: Sharding, training: TrainingChoice) -> bool:
+    """Whether a strategy can be compared that nobody named."""
+    float8 = training.fp8 != "none" and autocasts(row, training)
+    return runs_under(training.optimizer, row.framework) and not float8
+
+
+def _verify_float8(training: TrainingChoice, gpu: Gpu) -> None:
+    if training.fp8 != "none" and "fp8" not in gpu.peak_flop_per_second:
+        raise SpecError(
+            f'training.fp8 = "{training.fp8}": {gpu.id} has no fp8; set it to "none", or name '
+            "another cluster.gpu."
+        )
 
 
 def _per_node(cluster: ClusterChoice) -> int:

@@ -9,7 +9,7 @@ reduce-scatter input outlives the group that made it.
 from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Pool, Recorder, Script
+from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
@@ -72,7 +72,33 @@ def fsdp2_script(plan: Plan) -> Script:
         torch_optimizer_step(recorder, pieces, plan.dtypes)
         if not plan.keeps_gradients:
             step.reduce.zero_grad(groups)
+    _scale_weights(step)
     return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)
+
+
+def _scale_weights(step: _Step) -> None:
+    """Take the largest magnitude of each fp8 weight, all in one all-reduce.
+
+    Source: `precompute_float8_dynamic_scale_for_fsdp` in torchao/float8/fsdp_utils.py (0.18.0).
+    """
+    ranks = step.plan.groups.shard
+    weights = sum(
+        group.times
+        for group in step.groups
+        for parameter in group.parameters.parameters
+        if group.parameters.float8 and parameter.float8
+    )
+    if weights and ranks.ranks > 1:
+        size = weights * step.plan.dtypes.parameter
+        step.recorder.emit(
+            "scales of fp8 weights",
+            "optimizer",
+            stream="all-reduce",
+            collective=Collective(
+                name="all_reduce", group=ranks, input_bytes=size, output_bytes=size
+            ),
+            waits=("compute",),
+        )
 
 
 def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:

@@ -1,12 +1,13 @@
 """Which dtype each framework holds its states in."""
 
+from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import OptimizerImplementation, TrainingChoice
 from zeroplan.units import DTYPE_BYTES, FP32
 
-__all__ = ["Dtypes", "dtypes"]
+__all__ = ["Dtypes", "autocasts", "dtypes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,12 @@ class Dtypes:
         return None if tensors is None else self.master + tensors * self.state
 
 
+def autocasts(row: Sharding, training: TrainingChoice) -> bool:
+    """Whether torch.autocast casts what matmuls read: nothing else casts under DDP."""
+    whole = row.framework in ("ddp", "torch-zero1", "single")
+    return whole and DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
+
+
 def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
     """Resolve the dtypes of a strategy.
 
@@ -55,7 +62,12 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(row, training, rule)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
-    autocast = row.framework in ("ddp", "torch-zero1", "single") and compute < stored
+    autocast = autocasts(row, training)
+    if autocast and training.fp8 != "none":
+        raise SpecError(
+            f'training.fp8 = "{training.fp8}" is not modelled under torch.autocast: set '
+            f"parameter_dtype = {training.compute_dtype}, or use FSDP or DeepSpeed."
+        )
     reduces = row.framework in ("fsdp1", "fsdp2")
     reduce = DTYPE_BYTES[training.reduce_dtype or "fp32"] if reduces else stored
     return Dtypes(

@@ -35,6 +35,7 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.backward_prefetch": frozenset({"fsdp1"}),
     "sharding.forward_prefetch_blocks": _FSDP2,
     "sharding.backward_prefetch_blocks": _FSDP2,
+    "sharding.fp8_all_gather": _FSDP2,
     "sharding.deepspeed.allgather_bucket_size": _FLAT,
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,

@@ -20,6 +20,7 @@ __all__ = [
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
+    "Float8",
     "Loss",
     "ModelChoice",
     "Norm",
@@ -77,6 +78,7 @@ Optimizer = Literal[
     "muon",
     "none",
 ]
+Float8 = Literal["none", "tensorwise", "rowwise"]
 OptimizerImplementation = Literal["foreach", "fused", "for-loop"]
 Strategy = Literal[
     "none",
@@ -148,6 +150,8 @@ class TrainingChoice:
     """Whether an fp32 copy stands beside low-precision parameters (Megatron, apex)."""
     compute_dtype: Dtype = "bf16"
     """Dtype of matmuls and activations."""
+    fp8: Float8 = "none"
+    """Scales with which torchao runs the linear layers of blocks in fp8; needs model.compile."""
     reduce_dtype: StoredDtype | None = None
     """Dtype of the gradient reduction; auto is fp32, for DeepSpeed the compute dtype."""
     optimizer: Optimizer = "adamw"
@@ -254,6 +258,8 @@ class ShardingChoice:
     (`set_modules_to_forward_prefetch`); 0 is the implicit prefetch. [blocks]"""
     backward_prefetch_blocks: Depth = 0
     """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
+    fp8_all_gather: bool = False
+    """fsdp2, hsdp: whether weights of fp8 layers are cast before they are gathered."""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 

@@ -33,7 +33,9 @@ class Optimizer:
                 for parameter in group["params"]:
                     alone = type(part)([{**group, "params": [parameter]}])
                     self.followers.append(alone)
-                    parameter.register_post_accumulate_grad_hook(lambda _, each=alone: _update(each))
+                    parameter.register_post_accumulate_grad_hook(
+                        lambda _, each=alone: _update(each)
+                    )
 
     def step(self) -> None:
         """Update every parameter."""
