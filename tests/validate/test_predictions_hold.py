@@ -48,6 +48,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "hsdp": {"strategy": "hsdp", "shard_size": 4, "gradient_clipping": 1.0},
     "fsdp1": {"strategy": "fsdp1"},
     "torch-zero1": {"strategy": "torch-zero1", "precision": "fp32"},
+    "ddp under fp16 autocast": {"strategy": "ddp", "precision": "fp16-mixed"},
+    "pure fp16": {"strategy": "fsdp2", "precision": "fp16"},
+    "fp16-mixed": {"strategy": "fsdp2", "precision": "fp16-mixed"},
+    "tf32": {"strategy": "none", "gpus": 1, "precision": "tf32"},
     "adafactor": {"strategy": "none", "gpus": 1, "precision": "bf16", "optimizer": "adafactor"},
     "adafactor at once": {
         "strategy": "ddp",

@@ -62,7 +62,9 @@ Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fuse
 WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
 """Losses that never have all logits at once."""
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
-Precision = Literal["fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"]
+Precision = Literal[
+    "fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
+]
 StoredDtype = Literal["fp32", "bf16", "fp16"]
 Optimizer = Literal[
     "adamw",
@@ -178,7 +180,8 @@ class Shorthands:
     """Keys of the training table that stand for several others; those win where both are given."""
 
     precision: Precision | None = None
-    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too."""
+    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too, and
+    -master keeps an fp32 copy beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
