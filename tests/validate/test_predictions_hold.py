@@ -67,6 +67,9 @@ OTHERS: dict[str, dict[str, Any]] = {
         "optimizer_in_backward": True,
     },
     "shards updated in backward": {"strategy": "fsdp2", "optimizer_in_backward": True},
+    "averaged": {"strategy": "fsdp2", "ema": "fp32"},
+    "averaged in bf16": {"strategy": "none", "gpus": 1, "precision": "bf16", "ema": "bf16"},
+    "averaged flat shards": {"strategy": "fsdp1", "ema": "fp32"},
     "muon": {"strategy": "none", "gpus": 1, "precision": "bf16", "optimizer": "muon"},
     "muon beside a fused AdamW": {
         "strategy": "ddp",

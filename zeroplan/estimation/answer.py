@@ -12,6 +12,7 @@ from zeroplan.memory.device import DeviceMemory, device_memory
 from zeroplan.memory.walk import Peak, trace
 from zeroplan.records import dataclass
 from zeroplan.schedule import script
+from zeroplan.schedule.copies import COPIES
 from zeroplan.schedule.events import CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
@@ -133,7 +134,7 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes
     return device, record.Memory(
-        parameters_bytes=owned.parameters_bytes,
+        parameters_bytes=owned.parameters_bytes + _copies_bytes(step),
         gradients_bytes=owned.gradients_bytes,
         optimizer_bytes=_optimizer_bytes(owned, step),
         peak_tensor_bytes=highest.bytes,
@@ -150,6 +151,11 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
         usable_bytes=device.usable_bytes,
         headroom_bytes=device.usable_bytes - device.device_bytes,
     )
+
+
+def _copies_bytes(step: Script) -> int:
+    """Return what stands beside the model: an average, a reference model [B]."""
+    return int(sum(each.bytes for each in step.resident if each.owner in COPIES))
 
 
 def _optimizer_bytes(owned: States, step: Script) -> int:

@@ -15,6 +15,7 @@ __all__ = [
     "WITHOUT_LOGITS",
     "AllReduce",
     "Attention",
+    "Average",
     "Backend",
     "BackwardPrefetch",
     "ClusterChoice",
@@ -80,6 +81,7 @@ Optimizer = Literal[
     "muon",
     "none",
 ]
+Average = Literal["none", "fp32", "bf16"]
 Float8 = Literal["none", "tensorwise", "rowwise"]
 OptimizerImplementation = Literal["foreach", "fused", "for-loop"]
 Strategy = Literal[
@@ -164,6 +166,8 @@ class TrainingChoice:
     """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
     optimizer_in_backward: bool = False
     """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
+    ema: Average = "none"
+    """Dtype of a running average of the parameters, kept and sharded as they are."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
 

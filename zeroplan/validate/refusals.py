@@ -48,6 +48,9 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
         "training.master_copy": training.master_copy,
         "training.optimizer_bytes_per_parameter": training.optimizer_bytes_per_parameter
         is not None,
+        f"training.ema = {training.ema!r} beside {training.parameter_dtype} parameters": (
+            training.ema not in ("none", training.parameter_dtype)
+        ),
         "training.compute_dtype wider than parameter_dtype": compute > stored,
         "model.attention = 'math' with the class of transformers": model_class == "transformers"
         and run.model.attention == "math",

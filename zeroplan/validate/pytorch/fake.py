@@ -57,6 +57,8 @@ def _setup(subject: Subject, plan: Plan) -> Setup:
     optimizer = make_optimizer(module, subject.blocks, plan)
     if optimizer is not None and plan.updates_in_backward:
         optimizer.follow()
+    if optimizer is not None and plan.training.ema != "none":
+        optimizer.keep_averages()
     return Setup(
         plan=plan,
         subject=subject,

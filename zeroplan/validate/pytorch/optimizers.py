@@ -5,11 +5,13 @@ from typing import Any, Final
 
 import torch
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from zeroplan.schedule.plan import Plan
 
 __all__ = ["Optimizer", "fullest_rank", "make_optimizer"]
 
+DECAY: Final = 0.999
 KINDS: Final[dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]]] = {
     "adamw": (torch.optim.AdamW, {}),
     "adam": (torch.optim.Adam, {}),
@@ -25,6 +27,8 @@ class Optimizer:
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
         self.followers: list[torch.optim.Optimizer] = []
+        self.averages: list[torch.Tensor] = []
+        """Running averages of the parameters, where they are kept."""
 
     def follow(self) -> None:
         """Update each parameter as its gradient arrives."""
@@ -41,6 +45,17 @@ class Optimizer:
         """Update every parameter."""
         for part in () if self.followers else self.parts:
             part.step()
+        if self.averages:
+            get_ema_multi_avg_fn(DECAY)(self.averages, list(self._parameters()), 1)
+
+    def keep_averages(self) -> None:
+        """Copy the parameters, to average them from here on."""
+        self.averages = [each.detach().clone() for each in self._parameters()]
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        for part in self.parts:
+            for group in part.param_groups:
+                yield from (each.detach() for each in group["params"])
 
     def states(self) -> Iterator[torch.Tensor]:
         """Yield what is kept."""

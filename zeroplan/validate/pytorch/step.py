@@ -57,7 +57,8 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     before_update = max(ledger.peaks["forward"][0], ledger.peaks["backward"][0])
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
-    parameters = ledger.bytes_of(setup.module.parameters())
+    copies = setup.optimizer.averages if setup.optimizer else []
+    parameters = ledger.bytes_of((*setup.module.parameters(), *copies))
     optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
     inputs = (tensor for pair in setup.batches for tensor in pair)
     others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
