@@ -10,6 +10,7 @@ from zeroplan.records import dataclass
 __all__ = [
     "ALLOCATION_BYTES",
     "DTYPE_BYTES",
+    "FP8",
     "FP32",
     "GB",
     "GIB",
@@ -56,6 +57,8 @@ GIGABIT: Final = 10**9 / 8
 ALLOCATION_BYTES: Final = 512
 """The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""
 
+FP8: Final = 1
+"""Bytes of an fp8 number. [B]"""
 FP32: Final = 4
 """Bytes of an fp32 number. [B]"""
 

@@ -26,6 +26,8 @@ class GpuPrice:
     overlap_slowdown: float
     """Share by which kernels take longer beside a collective, which takes multiprocessors, memory
     bandwidth and power."""
+    float8_speed: float
+    """Peak in fp8 over the peak in this dtype; 0 where the GPU has no fp8."""
     kernel_seconds: float
     """Shortest time from one small kernel to the next."""
 
@@ -40,6 +42,7 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         )
     sustained = peak.value * gpu.load_share.value
     matmul = gpu.matmul_efficiency_by_dtype.get(dtype, gpu.matmul_efficiency)
+    float8 = gpu.peak_flop_per_second.get("fp8")
     return GpuPrice(
         peak_flop_per_second=peak.value,
         flop_per_second=sustained * matmul.value,
@@ -49,5 +52,6 @@ def gpu_price(gpu: Gpu, dtype: str) -> GpuPrice:
         attention_backward_flop_per_second=sustained * gpu.attention_backward_efficiency.value,
         bytes_per_second=gpu.hbm_bytes_per_second.value * gpu.hbm_efficiency.value,
         overlap_slowdown=gpu.overlap_slowdown.value,
+        float8_speed=float8.value / peak.value if float8 is not None else 0.0,
         kernel_seconds=gpu.kernel_seconds.value,
     )

@@ -7,11 +7,11 @@ from typing import Final
 from zeroplan.compute.gemm import gemm_seconds
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.records import dataclass
-from zeroplan.units import Guess, Size, maximum
+from zeroplan.units import FP8, Guess, Size, maximum
 from zeroplan.workload.changes import Step
 from zeroplan.workload.tape import Matmul, Operation
 
-__all__ = ["HALF_RATE_KEYS", "Work", "kernels", "work"]
+__all__ = ["FLOAT8_EFFICIENCY", "HALF_RATE_KEYS", "Work", "kernels", "work"]
 
 HALF_RATE_KEYS: Final = Guess(
     name="keys at which fused attention reaches half its rate",
@@ -20,6 +20,15 @@ HALF_RATE_KEYS: Final = Guess(
     unit="1",
     source="causal FlashAttention-2 from 512 to 16,384 keys: 530 on A100 (arXiv 2307.08691, "
     "figure 4), 390 on H100 (arXiv 2407.08608, figure 5)",
+)
+
+FLOAT8_EFFICIENCY: Final = Guess(
+    name="efficiency of fp8 matmuls over that of the compute dtype's",
+    value=1.0,
+    rel_uncertainty=0.25,
+    unit="1",
+    source="judgement: large products on an H100 reach 0.75 times that in published timings, "
+    "0.87 at best (aiconfigurator), casts of their inputs included",
 )
 
 ATTENTION_BACKWARD_KERNELS: Final = 3
@@ -128,18 +137,40 @@ def _matmul_seconds(operation: Operation, price: GpuPrice, *, forward: bool) -> 
     The gradient of the input is an [m, n] by [n, k] product, that of the weight [n, m] by [m, k].
     """
     itemsize = operation.inputs[0].itemsize if operation.inputs else 2
-    total = 0.0
+    speed = price.float8_speed * FLOAT8_EFFICIENCY.value if operation.float8 else 1.0
+    total = _cast_bytes(operation, itemsize, forward=forward) / price.bytes_per_second
+    itemsize = FP8 if operation.float8 else itemsize
     for product in operation.matmuls:
         if forward:
-            total = total + gemm_seconds(product, itemsize, price)
+            total = total + gemm_seconds(product, itemsize, price, speed=speed)
             continue
         m, n, k = product.m, product.n, product.k
         both: tuple[Matmul, ...] = (replace(product, m=n, n=k, k=m),)
         if any(t.differentiable for t in operation.inputs):
             both = (*both, replace(product, n=k, k=n))
-        seconds = sum(gemm_seconds(each, itemsize, price) for each in both)
+        seconds = sum(gemm_seconds(each, itemsize, price, speed=speed) for each in both)
         total = total + seconds * operation.backward_ratio / 2
     return total
+
+
+def _cast_bytes(operation: Operation, itemsize: int, *, forward: bool) -> Size:
+    """HBM bytes of the casts around fp8 products, compiled (judgement). [B]
+
+    A cast reads a tensor and writes it in fp8. Its scale is taken by the kernel that made it, but a
+    weight and what a product made are read once more for that. Backward casts input and weight
+    again, into other layouts, and the gradient into two at once.
+    """
+    if not operation.float8:
+        return 0.0
+    traffic: Size = 0
+    for product in operation.matmuls:
+        weight, given = product.k * product.n, product.m * product.k
+        traffic = traffic + (weight + given) * (itemsize + FP8)
+        if forward:
+            traffic = traffic + weight * itemsize
+        else:
+            traffic = traffic + product.m * product.n * 2 * (itemsize + FP8)
+    return traffic
 
 
 def _traffic_bytes(group: tuple[Step, ...]) -> Size:

@@ -24,11 +24,12 @@ from zeroplan.estimation.steps import (
 from zeroplan.memory.device import DeviceMemory, device_memory
 from zeroplan.memory.walk import Peak, Trace
 from zeroplan.records import dataclass
+from zeroplan.schedule.copies import COPIES
 from zeroplan.schedule.events import Collective, CollectiveName, Phase
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
-from zeroplan.sharding.states import states
+from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
@@ -130,6 +131,7 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
             loss=run.model.loss,
             keep_logits=run.model.keep_logits,
             compile=run.model.compile,
+            float8=run.training.fp8,
             autocast=held.autocast,
         )
         counted[held.autocast] = workload(question.architecture, batch), Joined()
@@ -154,9 +156,9 @@ def _memory(question: Question, plan: Plan, found: Trace) -> tuple[DeviceMemory,
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes
     return device, record.Memory(
-        parameters_bytes=owned.parameters_bytes,
+        parameters_bytes=owned.parameters_bytes + _copies_bytes(step),
         gradients_bytes=owned.gradients_bytes,
-        optimizer_bytes=owned.optimizer_bytes,
+        optimizer_bytes=_optimizer_bytes(owned, step),
         peak_tensor_bytes=highest.bytes,
         peak_allocated_bytes=device.allocated_bytes,
         peak_moment=moment_name(highest),
@@ -171,6 +173,18 @@ def _memory(question: Question, plan: Plan, found: Trace) -> tuple[DeviceMemory,
         usable_bytes=device.usable_bytes,
         headroom_bytes=device.usable_bytes - device.device_bytes,
     )
+
+
+def _copies_bytes(step: Script) -> int:
+    """Return what stands beside the model: an average, a reference model [B]."""
+    return int(sum(each.bytes for each in step.resident if each.owner in COPIES))
+
+
+def _optimizer_bytes(owned: States, step: Script) -> int:
+    """Return what the optimizer keeps: its storages where no figure per parameter says it [B]."""
+    if owned.optimizer_bytes is not None:
+        return int(owned.optimizer_bytes)
+    return int(sum(each.bytes for each in step.resident if each.category == "optimizer"))
 
 
 def moment_name(peak: Peak) -> str:

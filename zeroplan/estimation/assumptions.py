@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from zeroplan.compute.price import HALF_RATE_KEYS
+from zeroplan.compute.price import FLOAT8_EFFICIENCY, HALF_RATE_KEYS
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
+from zeroplan.sharding.optimizers import update_guesses
 from zeroplan.timing.band import FASTER, SLOWER
 from zeroplan.timing.host import host_guesses
 from zeroplan.units import Guess
@@ -31,9 +32,11 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
+        *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
         *(_guess(guess) for guess in _host(question)),
         _guess(HALF_RATE_KEYS),
         _guess(FASTER),
+        *((_guess(FLOAT8_EFFICIENCY),) if question.run.training.fp8 != "none" else ()),
         _guess(SLOWER),
     )
 

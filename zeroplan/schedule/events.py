@@ -20,6 +20,7 @@ __all__ = [
     "Repeat",
     "Script",
     "Segment",
+    "Stream",
     "segment",
 ]
 

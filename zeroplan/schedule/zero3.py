@@ -27,6 +27,7 @@ from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
 from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
@@ -157,7 +158,7 @@ def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
         Change("unsharded_parameters", "persistent parameters", whole),
         Change("gradients", "gradient shards", accumulated),
         Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
-        *state_changes([(size, 1) for size in groups], held),
+        *state_changes([vector(size) for size in groups], held),
         *inputs_and_buffers(plan),
     )
 

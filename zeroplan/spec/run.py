@@ -15,11 +15,13 @@ __all__ = [
     "WITHOUT_LOGITS",
     "AllReduce",
     "Attention",
+    "Average",
     "Backend",
     "BackwardPrefetch",
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
+    "Float8",
     "Loss",
     "ModelChoice",
     "Norm",
@@ -61,7 +63,9 @@ Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fuse
 WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
 """Losses that never have all logits at once."""
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
-Precision = Literal["fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"]
+Precision = Literal[
+    "fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
+]
 StoredDtype = Literal["fp32", "bf16", "fp16"]
 Optimizer = Literal[
     "adamw",
@@ -71,9 +75,14 @@ Optimizer = Literal[
     "lion",
     "adafactor",
     "adamw-8bit",
+    "adamw-4bit",
+    "paged-adamw",
+    "paged-adamw-8bit",
     "muon",
     "none",
 ]
+Average = Literal["none", "fp32", "bf16"]
+Float8 = Literal["none", "tensorwise", "rowwise"]
 OptimizerImplementation = Literal["foreach", "fused", "for-loop"]
 Strategy = Literal[
     "none",
@@ -98,6 +107,7 @@ Depth = Annotated[int, Range(0, 10**6)]
 Tokens = Annotated[int, Range(1, 10**8)]
 Elements = Annotated[int, Range(0, 10**15)]
 Bytes = Annotated[int, Range(1, 2**40)]
+StateBytes = Annotated[float, Range(0, 64)]
 NormLimit = Annotated[float, Range(0, GIGA)]
 Oversubscription = Annotated[float, Range(1, 1000)]
 Checkpointing = Annotated[
@@ -145,12 +155,20 @@ class TrainingChoice:
     """Whether an fp32 copy stands beside low-precision parameters (Megatron, apex)."""
     compute_dtype: Dtype = "bf16"
     """Dtype of matmuls and activations."""
+    fp8: Float8 = "none"
+    """Scales with which torchao runs the linear layers of blocks in fp8; needs model.compile."""
     reduce_dtype: StoredDtype | None = None
     """Dtype of the gradient reduction; auto is fp32, for DeepSpeed the compute dtype."""
     optimizer: Optimizer = "adamw"
     """Optimizer, which sets the states per parameter."""
     optimizer_implementation: OptimizerImplementation | None = None
-    """How the optimizer runs; auto is foreach, for DeepSpeed its own fused Adam."""
+    """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
+    optimizer_bytes_per_parameter: StateBytes | None = None
+    """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
+    optimizer_in_backward: bool = False
+    """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
+    ema: Average = "none"
+    """Dtype of a running average of the parameters, kept and sharded as they are."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
 
@@ -167,7 +185,8 @@ class Shorthands:
     """Keys of the training table that stand for several others; those win where both are given."""
 
     precision: Precision | None = None
-    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too."""
+    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too, and
+    -master keeps an fp32 copy beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +272,8 @@ class ShardingChoice:
     (`set_modules_to_forward_prefetch`); 0 is the implicit prefetch. [blocks]"""
     backward_prefetch_blocks: Depth = 0
     """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
+    fp8_all_gather: bool = False
+    """fsdp2, hsdp: whether weights of fp8 layers are cast before they are gathered."""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 

@@ -15,6 +15,8 @@ def verify(run: Run) -> Run:
     _verify_groups(run.sharding, run.cluster.gpus)
     _verify_zero_plus_plus(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
+    _verify_optimizer_in_backward(run.training)
+    _verify_float8(run)
     return run
 
 
@@ -51,6 +53,33 @@ def _verify_checkpointing(training: TrainingChoice) -> None:
         raise SpecError(
             "training.checkpoint_reentrant = true does not go with activation_checkpointing = "
             "selective: PyTorch's reentrant checkpoint takes no policy. Set one of the two otherwise."
+        )
+
+
+def _verify_optimizer_in_backward(training: TrainingChoice) -> None:
+    """Refuse what needs gradients that have gone: adding them up, and the norm of all of them."""
+    if not training.optimizer_in_backward:
+        return
+    for key, usual in (("gradient_accumulation_steps", 1), ("gradient_clipping", 0.0)):
+        if getattr(training, key) != usual:
+            raise SpecError(
+                f"training.optimizer_in_backward = true does not go with {key} = "
+                f"{getattr(training, key)}: set {key} = {usual}, or update after backward."
+            )
+
+
+def _verify_float8(run: Run) -> None:
+    """Without a compiler each cast goes through fp32 copies, and nobody trains so."""
+    scaling = run.training.fp8
+    if scaling != "none" and not run.model.compile:
+        raise SpecError(
+            f'training.fp8 = "{scaling}" needs model.compile = true: uncompiled casts of torchao go '
+            "through fp32 copies."
+        )
+    if run.sharding.fp8_all_gather and scaling != "tensorwise":
+        raise SpecError(
+            "sharding.fp8_all_gather = true needs one scale per weight: set training.fp8 = "
+            f'"tensorwise" instead of "{scaling}".'
         )
 
 

@@ -27,6 +27,8 @@ class Batch:
     keep_logits: bool = False
     """The training loop holds the logits until those of the next micro-step replace them."""
     compile: bool = False
+    float8: str = "none"
+    """none, tensorwise or rowwise: whether linear layers of blocks run in fp8, and their scales."""
     autocast: bool = False
     """The parameters are fp32 and torch.autocast casts what matmuls read."""
 

@@ -37,6 +37,8 @@ class Parameter:
     """A tied head has put its gradient down before this one's arrives; the two are summed."""
     matmul: bool = False
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
+    float8: bool = False
+    """Of a layer whose products run in fp8."""
 
     @property
     def elements(self) -> int:
@@ -113,6 +115,8 @@ class Operation:
     """What it saved are its inputs' gradients, computed in forward: backward hands them on."""
     backward_ratio: float = 2.0
     """Backward FLOPs over forward FLOPs; flash attention recomputes its scores: 2.5."""
+    float8: bool = False
+    """Its products run in fp8."""
     module: str = ""
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
 
