@@ -79,9 +79,7 @@ def read(path: str) -> dict[tuple[str, str], Timed]:
 def error(gpu: Gpu, dtype: str, row: tuple[Matmul, float], constants: Constants) -> float:
     """Return the logarithm of predicted over measured."""
     product, seconds = row
-    return log(
-        gemm_seconds(product, DTYPE_BYTES[dtype], priced(gpu, dtype, constants)) / seconds
-    )
+    return log(gemm_seconds(product, DTYPE_BYTES[dtype], priced(gpu, dtype, constants)) / seconds)
 
 
 def priced(gpu: Gpu, dtype: str, constants: Constants) -> GpuPrice:

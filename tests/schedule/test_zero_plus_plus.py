@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,7 @@ def test_the_refusal_reaches_the_user(deepspeed_plan: Callable[..., Plan]) -> No
         script(deepspeed_plan(strategy="zero3", ranks=3, deepspeed=settings))
 
 
-def calls(**keys: object) -> dict[tuple[str, str, str], Collective]:
+def calls(**keys: Any) -> dict[tuple[str, str, str], Collective]:
     (found,) = estimate(model="llama-3.1-8b", strategy="zero3", link="ib", **keys).estimates
     return {(each.phase, each.name, each.group): each for each in found.communication.collectives}
 

@@ -22,10 +22,10 @@ from zeroplan.estimation.steps import (
     write,
 )
 from zeroplan.memory.device import DeviceMemory, device_memory
-from zeroplan.memory.walk import Peak, Trace
+from zeroplan.memory.walk import Peak
 from zeroplan.records import dataclass
 from zeroplan.schedule.copies import COPIES
-from zeroplan.schedule.events import Collective, CollectiveName, Phase
+from zeroplan.schedule.events import Collective, CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
@@ -88,7 +88,7 @@ def answer(question: Question) -> record.Estimate:
 def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
     written = _written(structure(question, row))
     plan = written.plan
-    device, memory = _memory(question, plan, written.found)
+    device, memory = _memory(question, written)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     overlaps = question.run.cluster.backend == "nccl"
     compiled = question.run.model.compile
@@ -147,7 +147,8 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     )
 
 
-def _memory(question: Question, plan: Plan, found: Trace) -> tuple[DeviceMemory, record.Memory]:
+def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
+    plan, step, found = written.plan, written.step, written.found
     by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.groups.communicators

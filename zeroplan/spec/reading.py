@@ -107,7 +107,7 @@ def checked(values: Mapping[str, object], name: Callable[[str], str] = str) -> d
         return found
     dtypes = ("parameter_dtype", "compute_dtype", "reduce_dtype")
     stands_for = zip(dtypes, PRECISIONS[str(precision)], strict=True)
-    named = {f"training.{dtype}": value for dtype, value in stands_for}
+    named: dict[str, object] = {f"training.{dtype}": value for dtype, value in stands_for}
     if str(precision).endswith("-master"):
         named["training.master_copy"] = True
     return named | found
