@@ -110,6 +110,10 @@ def attention(asked: Question) -> Attention:
     return next(s.component for s in block.sublayers if isinstance(s.component, Attention))
 
 
+def offload_seconds(asked: Question) -> float:
+    return only(asked).time.offload_seconds or 0.0
+
+
 def query_width(asked: Question) -> float:
     return attention(asked).heads * attention(asked).head_dim
 
@@ -128,6 +132,7 @@ FIGURES: dict[str, Callable[[Question], float]] = {
     "key_value_width": key_value_width,
     "model_flop": model_flop,
     "node_wire_bytes": node_wire_bytes,
+    "offload_seconds": offload_seconds,
     "parameters": parameters,
     "query_width": query_width,
     "resident_bytes": resident_bytes,

@@ -47,6 +47,13 @@ KEYS = {
             "device_bytes": None,
             "usable_bytes": None,
             "headroom_bytes": None,
+            "host_bytes": None,
+            "host_load_bytes": None,
+            "host_save_bytes": None,
+            "nvme_bytes": None,
+            "checkpoint_bytes": None,
+            "host_memory_bytes": None,
+            "host_verdict": None,
         },
         "communication": {
             "collectives": dict.fromkeys(
@@ -71,6 +78,8 @@ KEYS = {
                 "optimizer_seconds",
                 "communication_seconds",
                 "exposed_communication_seconds",
+                "offload_seconds",
+                "exposed_offload_seconds",
                 "low_seconds",
                 "high_seconds",
                 "bound_by",

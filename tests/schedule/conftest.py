@@ -12,6 +12,7 @@ from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import groups
+from zeroplan.sharding.offload import offloading
 from zeroplan.sharding.strategies import sharding
 from zeroplan.spec.architecture import (
     Architecture,
@@ -110,9 +111,17 @@ def _plan(case: Case) -> Plan:
         rope="complex",
     )
     ranks = case["ranks"]
+    places = {name: each["device"] for name, each in case.get("offload", {}).items()}
+    choice = ShardingChoice(
+        strategy=case["strategy"],
+        offload_optimizer=places.get("optimizer", "none"),
+        offload_parameters=places.get("param", "none"),
+        deepspeed=DeepSpeed(**case["deepspeed"]),
+    )
     return Plan(
         workload=workload(_llama(case["shape"]), batch),
         row=row,
+        offload=offloading(row, choice),
         dtypes=dtypes(row, training),
         groups=groups(
             gpus=ranks,
@@ -122,7 +131,7 @@ def _plan(case: Case) -> Plan:
             two_levels=case["deepspeed"].get("zero_quantized_gradients", False),
         ),
         training=training,
-        choice=ShardingChoice(strategy=case["strategy"], deepspeed=DeepSpeed(**case["deepspeed"])),
+        choice=choice,
     )
 
 

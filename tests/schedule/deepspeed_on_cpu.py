@@ -59,6 +59,8 @@ class Ledger(TorchDispatchMode):
         self.peaks: dict[str, int] = {}
         self.calls: dict[str, tuple[int, int, int]] = {}
         self.live, self.hidden, self.phase = 0, 0, "start"
+        self.sides: Any = None
+        """Host and GPU (deepspeed_two_sides.py), where a case offloads."""
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -68,9 +70,12 @@ class Ledger(TorchDispatchMode):
         gc.collect()
         self.peaks, self.calls = {}, {}
 
-    def track(self, tensor: torch.Tensor) -> None:
+    def known(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self.sizes
+
+    def track(self, tensor: torch.Tensor, *, on_host: bool = False) -> None:
         storage = tensor.untyped_storage()
-        key, size = storage.data_ptr(), -(-storage.nbytes() // 512) * 512
+        key, size = storage.data_ptr(), -(-storage.nbytes() // 512) * 512 * (not on_host)
         if key and key not in self.sizes:
             self.sizes[key] = size
             self.live += size
@@ -79,6 +84,8 @@ class Ledger(TorchDispatchMode):
 
     def _drop(self, key: int, _: object) -> None:
         self.live -= self.sizes.pop(key)
+        if self.sides is not None:
+            self.sides.bytes.pop(key, None)
         del self.guards[key]
 
     def _mark(self) -> None:
@@ -92,10 +99,17 @@ class Ledger(TorchDispatchMode):
         if func.namespace == "c10d" and name in NAMES:
             self._call(name, args)
         if not self.hidden:
-            for leaf in tree_leaves(out):
-                if isinstance(leaf, torch.Tensor):
-                    self.track(leaf)
+            self._enter(tree_leaves(out), args, kwargs or {})
         return out
+
+    def _enter(self, leaves: list[Any], args: Any, kwargs: Any) -> None:
+        on_host = self.sides is not None and self.sides.runs_on_host(args, kwargs)
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                if self.sides is not None and on_host and not self.known(leaf):
+                    self.sides.send(leaf)
+                else:
+                    self.track(leaf)
 
     def _call(self, name: str, args: tuple[Any, ...]) -> None:
         sizes = [t.nbytes for t in tree_leaves(args) if isinstance(t, torch.Tensor)]
@@ -302,7 +316,9 @@ class Llama(nn.Module):
 
 def configuration(case: dict[str, Any]) -> dict[str, Any]:
     zero = {"stage": int(case["strategy"].removeprefix("zero")), **case["deepspeed"]}
+    zero |= {f"offload_{name}": value for name, value in case.get("offload", {}).items()}
     config = {
+        "zero_force_ds_cpu_optimizer": False,
         "train_micro_batch_size_per_gpu": case["sequences"],
         "gradient_accumulation_steps": case["micro_steps"],
         "gradient_clipping": case["clip"],
@@ -321,7 +337,9 @@ def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
     """Run steps; what is measured is the last one."""
     os.environ["LOCAL_SIZE"] = str(case.get("ranks_per_node", dist.get_world_size()))
     torch.manual_seed(0)
+    LEDGER.phase = "start"
     before, start = LEDGER.live, 0
+    on_host_before = LEDGER.sides.held() if LEDGER.sides else 0
     with LEDGER:
         model = Llama(case)
         kind = {
@@ -342,10 +360,12 @@ def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
             LEDGER.reset()
             start = LEDGER.live
             step(engine, batches)
+        held_on_host = LEDGER.sides.held() if LEDGER.sides else 0
     engine.destroy()
     deepspeed.utils.groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # noqa: SLF001  # of this case
     peaks = {phase: peak - before for phase, peak in LEDGER.peaks.items()}
-    return {"resident": start - before, "peaks": peaks, "calls": LEDGER.calls}
+    host = {} if LEDGER.sides is None else {"host": held_on_host - on_host_before}
+    return {"resident": start - before, "peaks": peaks, "calls": LEDGER.calls, **host}
 
 
 def of_rank(rank: int, measured: dict[str, Any]) -> dict[str, Any]:
@@ -379,7 +399,11 @@ def main() -> None:
     deepspeed.ops.op_builder.QuantizerBuilder = Quantizer
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-    for case in json.loads(os.environ["CASES"]):
+    cases = json.loads(os.environ["CASES"])
+    if any("offload" in case for case in cases):
+        sides = importlib.import_module("deepspeed_two_sides")
+        LEDGER.sides = sides.tell_apart(LEDGER, deepspeed.accelerator.get_accelerator())
+    for case in cases:
         measured = of_rank(case.get("rank", 0), measure(case, deepspeed))
         if dist.get_rank() == 0:
             sys.stdout.write("\nMEASURED " + json.dumps(measured) + "\n")

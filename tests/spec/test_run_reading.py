@@ -99,6 +99,11 @@ def test_deepspeeds_defaults_are_those_of_its_own_configuration() -> None:
         "zero_quantized_gradients": False,
         "communication_data_type": "auto",
         "grad_accum_dtype": "auto",
+        "offload_param_buffer_count": 5,
+        "offload_param_buffer_size": 100_000_000,
+        "offload_param_max_in_cpu": 1_000_000_000,
+        "offload_optimizer_buffer_count": 4,
+        "offload_optimizer_ratio": 1.0,
     }
 
 

@@ -31,6 +31,7 @@ FSDP2: dict[str, dict[str, Any]] = {
     },
     "explicit prefetch": {"forward_prefetch_blocks": 2, "backward_prefetch_blocks": 2},
     "odd sizes": {"sequence_length": 77, "gpus": 3, "gpus_per_node": 3},
+    "offloaded": {"offload_parameters": "cpu", "gradient_accumulation_steps": 2},
 }
 OTHERS: dict[str, dict[str, Any]] = {
     "one GPU": {"strategy": "none", "gpus": 1, "precision": "bf16"},
@@ -47,6 +48,27 @@ OTHERS: dict[str, dict[str, Any]] = {
     "hsdp without an optimizer": {"strategy": "hsdp", "shard_size": 4, "optimizer": "none"},
     "hsdp": {"strategy": "hsdp", "shard_size": 4, "gradient_clipping": 1.0},
     "fsdp1": {"strategy": "fsdp1"},
+    "fsdp1 offloaded": {"strategy": "fsdp1", "offload_parameters": "cpu"},
+    "offloaded activations": {
+        "strategy": "none",
+        "gpus": 1,
+        "precision": "bf16",
+        "activation_checkpointing": "full",
+        "offload_activations": True,
+    },
+    "fsdp1 with offloaded activations": {
+        "strategy": "fsdp1",
+        "activation_checkpointing": "every-2",
+        "checkpoint_reentrant": True,
+        "offload_activations": True,
+    },
+    "fsdp1 whole and offloaded": {
+        "strategy": "fsdp1",
+        "offload_parameters": "cpu",
+        "shard_size": 1,
+        "gradient_accumulation_steps": 2,
+        "synchronize_gradients": "last",
+    },
     "torch-zero1": {"strategy": "torch-zero1", "precision": "fp32"},
     "ddp under fp16 autocast": {"strategy": "ddp", "precision": "fp16-mixed"},
     "pure fp16": {"strategy": "fsdp2", "precision": "fp16"},

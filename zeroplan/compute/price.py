@@ -45,6 +45,8 @@ class Work:
     forward_kernels: int
     """Launched by forward and by what is computed again."""
     backward_kernels: int
+    moved_bytes: Size = 0
+    """What goes to the host or comes from there meanwhile. [B]"""
 
 
 def work(steps: Iterable[Step], price: GpuPrice, *, fuses: bool = False) -> Work:
@@ -55,6 +57,7 @@ def work(steps: Iterable[Step], price: GpuPrice, *, fuses: bool = False) -> Work
     total: Size = 0.0
     kinds: dict[str, Size] = {"matmul": 0.0, "attention": 0.0}
     counts = {"forward": 0, "backward": 0}
+    steps = tuple(steps)
     for group in _groups(steps, fuses=fuses):
         step = group[0]
         count = kernels(step) if len(group) == 1 else 1
@@ -70,6 +73,7 @@ def work(steps: Iterable[Step], price: GpuPrice, *, fuses: bool = False) -> Work
         attention_seconds=kinds["attention"],
         forward_kernels=counts["forward"],
         backward_kernels=counts["backward"],
+        moved_bytes=sum(step.moved_bytes for step in steps),
     )
 
 

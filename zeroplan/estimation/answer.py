@@ -1,15 +1,15 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
 from zeroplan.compute.gpu import gpu_price
+from zeroplan.compute.offload import offload_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
-from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.estimation.communication import communication
+from zeroplan.estimation.resolve import Question, ranks_per_node, resolve, strategy_groups
 from zeroplan.estimation.steps import (
     KEPT,
     Clocked,
@@ -22,13 +22,13 @@ from zeroplan.estimation.steps import (
     write,
 )
 from zeroplan.memory.device import DeviceMemory, device_memory
+from zeroplan.memory.host import host_memory
 from zeroplan.memory.walk import Peak
-from zeroplan.records import dataclass
 from zeroplan.schedule.copies import COPIES
-from zeroplan.schedule.events import Collective, CollectiveName, Phase, Script
+from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
-from zeroplan.sharding.groups import GroupName
+from zeroplan.sharding.offload import offloading, updated_on_host
 from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.applies import ignored_keys
@@ -98,6 +98,7 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
             price=price,
             wires=question.wires,
             host=host_price(row, compiled=compiled),
+            offload=offload_price(question.gpu, ranks_per_node(question.run)),
             overlaps=overlaps,
             fuses=compiled,
         )
@@ -106,7 +107,7 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
         strategy=row.strategy,
         verdict=device.verdict,
         memory=memory,
-        communication=_communication(question, written.sent),
+        communication=communication(question, written.sent),
         time=_time(question, plan, timing),
     )
 
@@ -119,7 +120,9 @@ def _written(asked: Structure) -> WrittenStep:
 def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
-    held = dtypes(row, run.training)
+    held, offload = dtypes(row, run.training), offloading(row, run.sharding)
+    if offload.optimizer != "none":
+        held = updated_on_host(held, run.training, by_torch=offload.by_torch)
     if held.autocast not in counted:
         batch = Batch(
             sequences=run.training.micro_batch_size,
@@ -144,6 +147,7 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
         groups=strategy_groups(row, run),
         training=run.training,
         choice=run.sharding,
+        offload=offload,
     )
 
 
@@ -153,9 +157,14 @@ def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, rec
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.groups.communicators
     device = device_memory(found, question.gpu, communicators)
-    owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
+    owned = states(
+        plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks, offload=plan.offload
+    )
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes
+    host = host_memory(
+        plan, step, ranks_per_node(question.run), question.run.cluster.host_memory_bytes
+    )
     return device, record.Memory(
         parameters_bytes=owned.parameters_bytes + _copies_bytes(step),
         gradients_bytes=owned.gradients_bytes,
@@ -173,6 +182,13 @@ def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, rec
         device_bytes=device.device_bytes,
         usable_bytes=device.usable_bytes,
         headroom_bytes=device.usable_bytes - device.device_bytes,
+        host_bytes=host.held_bytes,
+        host_load_bytes=host.load_bytes,
+        host_save_bytes=host.save_bytes,
+        nvme_bytes=host.nvme_bytes,
+        checkpoint_bytes=host.checkpoint_bytes,
+        host_memory_bytes=host.available_bytes,
+        host_verdict=host.verdict,
     )
 
 
@@ -200,49 +216,6 @@ def moment_name(peak: Peak) -> str:
     return f"{event.phase}, {owner}" if plain else f"{event.phase}, {owner}, {event.name}"
 
 
-@dataclass(slots=True)
-class _Sum:
-    """All calls of one collective in one phase and group."""
-
-    count: int = 0
-    input_bytes: int = 0
-    output_bytes: int = 0
-    wire_bytes: float = 0.0
-    seconds: float = 0.0
-
-
-def _communication(
-    question: Question, sent: Mapping[tuple[Phase, Collective], int]
-) -> record.Communication:
-    sums: dict[tuple[CollectiveName, Phase, GroupName], _Sum] = {}
-    between = 0.0
-    for (phase, call), times in sent.items():
-        one = sums.setdefault((call.name, phase, call.group.name), _Sum())
-        one.count += times
-        one.input_bytes += times * call.input_bytes
-        one.output_bytes += times * call.output_bytes
-        one.wire_bytes += times * call.wire_bytes
-        one.seconds += times * collective_seconds(call, question.wires)
-        between += times * inter_node_wire_bytes(call)
-    return record.Communication(
-        collectives=tuple(
-            record.Collective(
-                name=name,
-                phase=phase,
-                group=group,
-                count=one.count,
-                input_bytes=one.input_bytes,
-                output_bytes=one.output_bytes,
-                wire_bytes=round(one.wire_bytes),
-                seconds=one.seconds,
-            )
-            for (name, phase, group), one in sums.items()
-        ),
-        wire_bytes=round(sum(one.wire_bytes for one in sums.values())),
-        inter_node_wire_bytes=round(between),
-    )
-
-
 def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
 
@@ -255,10 +228,12 @@ def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second
     low, high = step_band(timing, question.gpu, question.wires)
-    exposed = timing.exposed_communication_seconds
+    exposed, offload = timing.exposed_communication_seconds, timing.exposed_offload_seconds
     bound: record.Bound = "compute"
-    if exposed > timing.compute_seconds:
+    if exposed > max(timing.compute_seconds, offload):
         bound = "communication"
+    elif offload > timing.compute_seconds:
+        bound = "offload"
     elif timing.matmul_seconds + timing.attention_seconds < timing.compute_seconds / 2:
         bound = "memory_bandwidth"
     return record.Time(
@@ -267,6 +242,8 @@ def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
         optimizer_seconds=timing.optimizer_seconds,
         communication_seconds=timing.communication_seconds,
         exposed_communication_seconds=exposed,
+        offload_seconds=timing.offload_seconds,
+        exposed_offload_seconds=offload,
         low_seconds=low,
         high_seconds=high,
         bound_by=bound,
@@ -284,7 +261,7 @@ def _recomputed_flop(plan: Plan) -> float:
     modes = Counter((u, plan.checkpointing(i)) for i, u in enumerate(plan.units))
     flop = 0.0
     for (unit, mode), times in modes.items():
-        if mode == "full":
+        if mode in ("full", "offloaded"):
             flop += times * sum(operation.flop for operation in unit.operations)
         elif mode == "selective":
             again = (step for step in recompute(unit, mode) if step.direction == "forward")

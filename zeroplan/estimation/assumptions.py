@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 
+from zeroplan.compute.offload import offload_guesses
 from zeroplan.compute.price import FLOAT8_EFFICIENCY, HALF_RATE_KEYS
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
+from zeroplan.memory.host import PROCESS_BYTES
 from zeroplan.sharding.optimizers import update_guesses
 from zeroplan.timing.band import FASTER, SLOWER
 from zeroplan.timing.host import host_guesses
@@ -38,6 +40,8 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         _guess(FASTER),
         *((_guess(FLOAT8_EFFICIENCY),) if question.run.training.fp8 != "none" else ()),
         _guess(SLOWER),
+        *_host_memory(question),
+        *_offload(question),
     )
 
 
@@ -46,6 +50,37 @@ def _host(question: Question) -> Iterable[Guess]:
     compiled = question.run.model.compile
     rows = (host_guesses(row, compiled=compiled).values() for row in question.strategies)
     return {guess.name: guess for guesses in rows for guess in guesses}.values()
+
+
+def _host_memory(question: Question) -> Iterable[Assumption]:
+    """List what the memory of the host rests on."""
+    yield _guess(PROCESS_BYTES)
+    if question.run.cluster.host_memory_bytes is None:
+        yield Assumption(
+            name="host memory of a node",
+            value=None,
+            unit="B",
+            kind="assumed",
+            source="neither cluster.host_memory_bytes nor the node says: no verdict on the host",
+        )
+    if question.run.training.load is None:
+        yield Assumption(
+            name="loading",
+            value="every rank reads all weights into host memory",
+            unit="1",
+            kind="assumed",
+            source="training.load is not given: the host's verdict leaves loading out",
+        )
+
+
+def _offload(question: Question) -> Iterable[Assumption]:
+    """List what the time of offloading rests on."""
+    run, gpu = question.run, question.gpu
+    if not run.offloads:
+        return
+    if gpu.host_link_bytes_per_second is not None:
+        yield _quantity(f"{gpu.id}: line rate to the host", gpu.host_link_bytes_per_second)
+    yield from (_guess(each) for each in offload_guesses(gpu, run.sharding))
 
 
 def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:

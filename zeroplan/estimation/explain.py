@@ -6,6 +6,7 @@ from pathlib import Path
 from zeroplan.estimation.answer import answer
 from zeroplan.estimation.explain_assumptions import sensitivities
 from zeroplan.estimation.explain_case import case_of
+from zeroplan.estimation.explain_host import host_terms
 from zeroplan.estimation.explain_peak import buffers_at_peak, highest, moment, next_moments
 from zeroplan.estimation.explain_record import Explanation
 from zeroplan.estimation.explain_remedies import remedies
@@ -58,6 +59,7 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
         next_moments=next_moments(case.step, peak),
         remedies=remedies(case),
         memory_terms=memory_terms(case),
+        host_terms=host_terms(case),
         accounting=deepspeed_accounting(case),
         time_terms=time_terms(case),
         sensitivities=sensitivities(case),

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice, gpu_price
+from zeroplan.compute.offload import offload_price
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.record import StrategyEstimate
-from zeroplan.estimation.resolve import Question
+from zeroplan.estimation.resolve import Question, ranks_per_node
 from zeroplan.memory.walk import Trace, trace
 from zeroplan.schedule import script
 from zeroplan.schedule.events import Script
@@ -49,6 +50,7 @@ class Case:
             host_price(self.plan.row, compiled=self.question.run.model.compile),
             overlaps=self.question.run.cluster.backend == "nccl",
             fuses=self.question.run.model.compile,
+            offload=offload_price(self.question.gpu, ranks_per_node(self.question.run)),
         )
 
 

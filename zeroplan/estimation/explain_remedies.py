@@ -106,6 +106,10 @@ CANDIDATES: Final = (
         "more and smaller reductions",
     ),
     Candidate({"sharding.deepspeed.overlap_comm": False}, REDUCTION, "reductions are waited for"),
+    Candidate({"sharding.offload_optimizer": "cpu"}, STATES, "the CPU updates, in its own memory"),
+    Candidate(
+        {"sharding.offload_parameters": "cpu"}, STATES, "shards come over PCIe for each gather"
+    ),
 )
 
 

@@ -13,7 +13,8 @@ from zeroplan.memory.walk import peak_before_update
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
-from zeroplan.sharding.accounting import deepspeed_state_bytes
+from zeroplan.sharding.accounting import Offload, deepspeed_state_bytes
+from zeroplan.sharding.offload import Offloading
 from zeroplan.units import GIB, round_up
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def _bytes(name: str, value: float, formula: str) -> Term:
 def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
     """State the three states: parameters x bytes / ranks, and the padding that makes them more."""
     row, held = plan.row, plan.dtypes
+    offload = plan.offload
+    places = iter((offload.parameters, offload.gradients, offload.optimizer))
     for name, value, itemsize, divided, words in (
         ("parameters", memory.parameters_bytes, held.parameter, row.divides_parameters, ""),
         ("gradients", memory.gradients_bytes, held.gradient, row.divides_gradients, ""),
@@ -57,6 +60,9 @@ def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
     ):
         ranks = plan.groups.shard.ranks if divided else 1
         whole = _elements(plan)
+        if next(places) != "none":
+            yield _bytes(name, value, "off the GPU")
+            continue
         if itemsize is None:
             each = significant(value * ranks / whole)
             yield _bytes(name, value, f"{each} B a parameter, by shape: {held.rule.source}")
@@ -95,6 +101,7 @@ def _kept(plan: Plan) -> Iterator[Term]:
         why = {
             "none": "what autograd saves",
             "full": "its output alone: the next block's input",
+            "offloaded": "its output, in the place of its input, which is on the host",
             "selective": "its output, attention and every second matmul",
         }[mode]
         yield _bytes(name, kept, f"{tokens:,} tokens x {kept / tokens:,.0f} B: {why}")
@@ -169,11 +176,13 @@ def deepspeed_accounting(case: Case) -> Accounting | None:
         return None
     whole, ranks = _elements(plan), plan.groups.shard.ranks
     layer = _largest_layer(plan)
-    states = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer)
-    parameters = deepspeed_state_bytes(
-        plan.row, whole, ranks, largest_layer=layer, offload="optimizer"
-    )
-    claim = f"4 B x {layer:,} + 2 B x P / {ranks}" if plan.row.divides_parameters else "2 B x P"
+    offload = _accounted(plan.offload)
+    states = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer, offload=offload)
+    beside: Offload = "optimizer" if offload == "none" else offload
+    parameters = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer, offload=beside)
+    claim = f"4 B x {layer:,}" if plan.row.divides_parameters else "2 B x P"
+    if plan.row.divides_parameters and offload != "optimizer and parameters":
+        claim += f" + 2 B x P / {ranks}"
     rows = (
         _row("parameters", parameters, peak.parameters + peak.unsharded_parameters, claim),
         _row(
@@ -187,7 +196,16 @@ def deepspeed_accounting(case: Case) -> Accounting | None:
     return Accounting(name="DeepSpeed's estimator", rows=rows)
 
 
+def _accounted(offload: Offloading) -> Offload:
+    """Return what the estimator takes off the GPU: never parameters alone."""
+    if offload.optimizer == "none":
+        return "none"
+    return "optimizer" if offload.parameters == "none" else "optimizer and parameters"
+
+
 def _states_words(plan: Plan) -> str:
+    if plan.offload.optimizer != "none":
+        return "off the GPU"
     itemsize = 16 if plan.row.divides_parameters else 18
     return f"{itemsize} B x P / {plan.groups.shard.ranks}, fp32 gradients included"
 

@@ -1,12 +1,14 @@
 """Where the seconds come from: kernels by what bounds them, copies, the optimizer, collectives."""
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import work
 from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Term
-from zeroplan.estimation.record import Collective
+from zeroplan.estimation.record import Collective, Time
 from zeroplan.records import dataclass
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
@@ -54,8 +56,24 @@ def time_terms(case: Case) -> tuple[Term, ...]:
         slower = max(0.0, (time.compute_seconds or 0.0) - alone)
         terms.append(_seconds("launches and contention", slower, LONGER))
         terms.append(_seconds("waiting", waits, "communication that compute does not hide"))
+        terms += _offload(case.step, time)
         terms.append(_seconds("step", time.step_seconds, "all of these but the collectives"))
     return tuple(terms)
+
+
+def _offload(step: Script, time: Time) -> Iterator[Term]:
+    """State what leaves the GPU by its way, and what of that the step waits for."""
+    if not time.offload_seconds:
+        return
+    moved = Counter[str]()
+    for event, times in step.calls():
+        if event.transfer is not None:
+            moved[event.transfer.route] += times * event.transfer.bytes
+        moved["activations"] += times * sum(each.moved_bytes for each in event.steps)
+    ways = ", ".join(f"{route} {readable(size, 'B')}" for route, size in moved.items() if size)
+    yield _seconds("off the GPU", time.offload_seconds, f"per GPU: {ways}")
+    longer = time.exposed_offload_seconds or 0.0
+    yield _seconds("of that not hidden", longer, "the compute stream waits so much longer")
 
 
 def _seconds(name: str, value: float, formula: str) -> Term:

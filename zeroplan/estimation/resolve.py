@@ -8,6 +8,7 @@ from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
 from zeroplan.sharding.dtypes import autocasts
 from zeroplan.sharding.groups import Groups, groups
+from zeroplan.sharding.offload import offload_notes
 from zeroplan.sharding.optimizers import optimizer_notes, runs_under
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.applies import model_notes
@@ -16,7 +17,7 @@ from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
 
-__all__ = ["Question", "resolve", "strategy_groups"]
+__all__ = ["Question", "ranks_per_node", "resolve", "strategy_groups"]
 
 DEFAULT_GPU = "h100-sxm5-80gb"
 DEFAULT_SEQUENCE_LENGTH = 4096
@@ -62,6 +63,7 @@ def resolve(
     filled = verify(replace(run, cluster=cluster, training=training))
     compared = _compared(filled)
     named = filled.sharding.strategy is not None
+    unable = () if named else offload_notes(compared, filled.sharding)
     return Question(
         run=filled,
         architecture=architecture,
@@ -72,6 +74,7 @@ def resolve(
             *architecture.assumptions,
             *model_notes(filled, architecture),
             *optimizer_notes(filled.training.optimizer, compared),
+            *unable,
         ),
     )
 
@@ -114,6 +117,11 @@ def _verify_float8(training: TrainingChoice, gpu: Gpu) -> None:
         )
 
 
+def ranks_per_node(run: Run) -> int:
+    """Return how many ranks share a host."""
+    return min(run.cluster.gpus, _per_node(run.cluster))
+
+
 def _per_node(cluster: ClusterChoice) -> int:
     return cluster.gpus_per_node or cluster.gpus
 
@@ -146,8 +154,12 @@ def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoic
     per_node = cluster.gpus_per_node or int((node.gpus if node else gpu.gpus_per_node).value)
     intra = usual_link(cluster.intra_link or source.intra_link.value, gpu, catalogue)
     inter = usual_link(cluster.link or source.node_link.value, gpu, catalogue)
+    host = cluster.host_memory_bytes
+    if host is None and node is not None and node.host_memory_bytes is not None:
+        host = int(node.host_memory_bytes.value)
     filled = replace(
         cluster,
+        host_memory_bytes=host,
         gpu=gpu.id,
         gpus_per_node=per_node,
         link=inter.id,

@@ -11,6 +11,7 @@ from typing import Final
 
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
+from zeroplan.compute.offload import OffloadPrice
 from zeroplan.estimation.resolve import Question, strategy_groups
 from zeroplan.memory.walk import Trace, trace
 from zeroplan.records import dataclass, field, replace
@@ -88,6 +89,7 @@ class Clocked:
     price: GpuPrice
     wires: Fabric
     host: HostPrice
+    offload: OffloadPrice
     overlaps: bool
     fuses: bool
 
@@ -139,4 +141,5 @@ def timed(run: Clocked) -> Timing:
         run.host,
         overlaps=run.overlaps,
         fuses=run.fuses,
+        offload=run.offload,
     )

@@ -83,6 +83,8 @@ class Gpu:
     """Memory of the driver context and loaded kernels, outside the allocator. [B]"""
     collective_copy_bytes_per_second: Quantity
     """Rate at which an out-of-place collective copies its own shard. [B/s]"""
+    host_link_bytes_per_second: Quantity | None = None
+    """Line rate between GPU and host memory in one direction. [B/s]"""
     gpus_per_node: Quantity
     """GPUs in the usual node."""
     intra_link: Choice
@@ -208,6 +210,8 @@ class Node:
     """NICs that carry traffic between GPUs of different nodes."""
     nic_bytes_per_second: Quantity | None = None
     """Line rate of one NIC in one direction. [B/s]"""
+    host_memory_bytes: Quantity | None = None
+    """Memory of the host. [B]"""
     usd_per_hour: Quantity | None = None
     """Price of the whole node. [USD/h]"""
     price_date: str = ""

@@ -22,9 +22,14 @@ def verdicts(answer: Estimate) -> Iterator[str]:
     """Say which strategies fit, and of those the fastest and what binds it."""
     words: dict[Verdict, str] = {"fits": "Fits", "tight": "Tight", "does_not_fit": "Does not fit"}
     for verdict, word in words.items():
-        named = [each.strategy for each in answer.estimates if each.verdict == verdict]
+        named = [
+            each.strategy
+            for each in answer.estimates
+            if each.verdict == verdict and (each.fits or verdict == "does_not_fit")
+        ]
         if named:
             yield f"{word}: {', '.join(named)}."
+    yield from _hosts(answer)
     if answer.fastest is not None:
         yield _fastest(answer.fastest)
     elif not answer.fits:
@@ -71,6 +76,22 @@ def precisions(answer: Estimate) -> Iterator[str]:
         )
 
 
+def _hosts(answer: Estimate) -> Iterator[str]:
+    """Say for which strategies a node has too little host memory, and where loading would fail."""
+    short = [
+        each.strategy for each in answer.estimates if each.memory.host_verdict == "does_not_fit"
+    ]
+    if short:
+        yield f"Host memory does not suffice: {', '.join(short)}."
+    memory = answer.estimates[0].memory
+    loads = answer.inputs.training.load is None and memory.host_memory_bytes is not None
+    if loads and memory.host_load_bytes > (memory.host_memory_bytes or 0):
+        yield (
+            f"Weights read by every rank would take {significant(memory.host_load_bytes / GIB)} GiB "
+            "of host memory a node: load them on one rank (load rank0) or in parts (sharded)."
+        )
+
+
 def _fastest(each: StrategyEstimate) -> str:
     time = each.time
     seconds = f"{significant(time.step_seconds or 0)} s per step"
@@ -88,7 +109,7 @@ def _nearest(answer: Estimate) -> str:
     short = [
         (-each.memory.headroom_bytes, each.strategy)
         for each in answer.estimates
-        if each.memory.headroom_bytes is not None
+        if each.memory.headroom_bytes is not None and each.verdict == "does_not_fit"
     ]
     if not short:
         return "Nothing fits."

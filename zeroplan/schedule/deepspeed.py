@@ -63,6 +63,7 @@ class _Step:
         return (
             row.divides_optimizer
             and not row.divides_gradients
+            and not self.plan.offload
             and self.plan.training.compute_dtype == "bf16"
             and accumulation_itemsize(self.plan) == FP32
         )

@@ -19,6 +19,7 @@ from zeroplan.schedule.deepspeed_common import (
     transient,
     unit_starts,
 )
+from zeroplan.schedule.deepspeed_host import as_run, host_buffers, update_on_host
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
 from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, write
 from zeroplan.schedule.events import Recorder, Script
@@ -34,6 +35,7 @@ __all__ = ["bucket_script"]
 
 def bucket_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-1 or ZeRO-2 down."""
+    plan = as_run(plan)
     group = FlatGroup(
         elements=tuple(p.elements for p in flat_parameters(plan)),
         ranks=plan.groups.shard.ranks,
@@ -56,12 +58,23 @@ def bucket_script(plan: Plan) -> Script:
             _forward(step)
             _backward(step, last=last)
     _update(step)
-    return Script(resident=_resident(step), items=tuple(recorder.items))
+    return Script(
+        resident=_resident(step),
+        items=tuple(recorder.items),
+        host=tuple(host_buffers(step)) if plan.offload else (),
+    )
 
 
 def _resident(step: Step) -> tuple[Change, ...]:
     held, shard = step.plan.dtypes, step.group.shard
     flat = round_up(shard * step.group.ranks * held.parameter)
+    if step.plan.offload:
+        way = round_up(max(step.group.elements) * held.compute)
+        return (
+            Change("parameters", "flat parameters", flat),
+            Change("reduce_scatter_buffers", "gradient on its way to the host", way),
+            *inputs_and_buffers(step.plan),
+        )
     return (
         Change("parameters", "flat parameters", flat),
         *state_changes([vector(shard)], held),
@@ -79,6 +92,7 @@ def _forward(step: Step) -> None:
 def _backward(step: Step, *, last: bool) -> None:
     plan, recorder = step.plan, step.recorder
     recorder.phase = "backward"
+    step.boundary = last
     divides = plan.row.divides_gradients
     enter = divides or (last and step.by_hooks)
     arrivals = Arrivals(plan, accumulated=step.waiting, enter=enter)
@@ -177,6 +191,9 @@ def _update(step: Step) -> None:
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
     recorder.phase = "optimizer"
     ranks, shard = plan.groups.shard, step.group.shard
+    if plan.offload:
+        update_on_host(step)
+        return
     if held.compute < FP32:
         recorder.emit(
             "check overflow",

@@ -7,11 +7,14 @@ exist twice while autograd makes them one flat tensor, and those of the root wai
 end of backward.
 """
 
+from collections.abc import Iterator
+
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Recorder, Script, Segment, segment
 from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
 from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
+from zeroplan.schedule.offload import host_states, host_step, host_temporary
 from zeroplan.schedule.optimizer import (
     clip_by_local_norm,
     torch_optimizer_step,
@@ -20,6 +23,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.offload import HostBuffer
 from zeroplan.sharding.optimizer_states import Piece, vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
@@ -64,10 +68,11 @@ def fsdp1_script(plan: Plan) -> Script:
             f"sharding.reshard_after_forward = {plan.choice.reshard_after_forward}: fsdp1 cannot "
             "reshard to a number of ranks; use true, false or fsdp2."
         )
+    _refuse_sums_on_the_host(plan)
     recorder = Recorder()
     unshard, reduce = Unshard(plan, recorder), Reduce(plan, recorder)
     step = _Step(plan, recorder, flat_units(plan), unshard, reduce)
-    drops, late = not plan.keeps_gradients, plan.choice.use_orig_params
+    drops, late = not (plan.keeps_gradients or plan.offload), plan.choice.use_orig_params
     if drops and late:
         _release_gradients(step, "root pre-forward")
     for times, last in micro_steps(plan.micro_steps):
@@ -80,11 +85,42 @@ def fsdp1_script(plan: Plan) -> Script:
     recorder.phase = "optimizer"
     pieces = _pieces(step)
     if plan.training.gradient_clipping:
-        clip_by_local_norm(recorder, sum(piece.times for piece in pieces), plan.groups.shard)
-    torch_optimizer_step(recorder, pieces, plan.dtypes)
+        tensors = 0 if plan.offload else sum(piece.times for piece in pieces)
+        clip_by_local_norm(recorder, tensors, plan.groups.shard)
+    if plan.offload:
+        host_step(recorder, pieces, plan.dtypes)
+    else:
+        torch_optimizer_step(recorder, pieces, plan.dtypes)
     if drops and not late:
         _release_gradients(step, "zero_grad")
-    return Script(resident=_resident(step, pieces), items=tuple(recorder.items))
+    return Script(
+        resident=_resident(step, pieces),
+        items=tuple(recorder.items),
+        host=tuple(_host(step, pieces)) if plan.offload else (),
+    )
+
+
+def _refuse_sums_on_the_host(plan: Plan) -> None:
+    """Say that offloaded gradients that were reduced are not added to (a TODO of torch 2.13)."""
+    if plan.offload and plan.micro_steps > 1 and plan.choice.synchronize_gradients == "every":
+        raise SpecError(
+            "sharding.synchronize_gradients = every: with offload_parameters fsdp1 does not add up "
+            "gradients that it has reduced; use last, or fsdp2."
+        )
+
+
+def _host(step: _Step, pieces: list[Piece]) -> Iterator[HostBuffer]:
+    """List what is in host memory: flat shards and their gradients, pinned, and the states.
+
+    Source: `init_flat_param_attributes` in torch/distributed/fsdp/_flat_param.py (2.13), which
+    pins whatever it is told.
+    """
+    for unit in step.units:
+        size = unit.flat.shard_elements * step.plan.dtypes.parameter
+        for name in ("parameter shard", "gradient"):
+            yield HostBuffer(name=name, bytes=size, times=unit.times, pinned=True)
+    yield host_states(pieces, step.plan.dtypes)
+    yield host_temporary(pieces, step.plan.dtypes)
 
 
 def _release_gradients(step: _Step, name: str) -> None:
@@ -98,6 +134,8 @@ def _release_gradients(step: _Step, name: str) -> None:
 
 def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
+    if step.plan.offload:
+        return tuple(inputs_and_buffers(step.plan))
     outlive = step.plan.choice.use_orig_params or step.plan.keeps_gradients
     gradients = [step.gradients] if outlive else []
     shards = [
@@ -167,6 +205,10 @@ def _backward(step: _Step) -> None:
             step.recorder.compute("release", owner, held)
     _post_backward(step, step.root)
     step.reduce.finish()
+    if plan.offload and step.synchronizes:
+        _release_gradients(step, "end of backward")
+        for unit in step.units:
+            unit.has_gradient = False
 
 
 def _checkpoint_parts(unit: FlatUnit, part: Segment) -> tuple[Segment, Segment, Segment]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp1_units import FlatUnit
+from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size, round_up
@@ -19,6 +20,11 @@ __all__ = ["Reduce", "Unshard"]
 UNIT_BEGINS = "unit begins"
 """Mark of the compute stream's newest unit. An all-gather waits for the one before its own, so at
 most two run ahead of compute (`limit_all_gathers`, _limiter_utils.py)."""
+
+
+def begins(unit: FlatUnit) -> str:
+    """Return what a unit's all-gather waits for."""
+    return "compute" if unit.is_root else UNIT_BEGINS
 
 
 @dataclass(slots=True)
@@ -39,7 +45,8 @@ class Unshard:
         unit.unsharded = True
         held, flat = self.plan.dtypes, unit.flat
         size = flat.shard_elements * held.compute
-        cast = Change("temporaries", f"{unit.name} cast", round_up(size) if self._casts else 0)
+        made = self._from_host(unit) if self.plan.offload else [self._cast(unit)]
+        gone = Change("temporaries", f"{unit.name} cast", -sum(each.bytes for each in made))
         collective = Collective(
             name="all_gather",
             group=self.plan.groups.shard,
@@ -51,11 +58,36 @@ class Unshard:
             "cast" if unit.whole else "all-gather",
             unit.name,
             stream="all-gather",
-            changes=(parameters,) if unit.whole else (cast, parameters, -cast),
+            changes=self._whole(parameters, made) if unit.whole else (*made, parameters, gone),
             collective=None if unit.whole else collective,
             traffic_bytes=flat.shard_elements * (held.parameter + held.compute) * self._casts,
-            waits=("compute",) if unit.is_root else (UNIT_BEGINS,),
+            waits=(*(("host to device",) if self.plan.offload else ()), begins(unit)),
         )
+
+    def _cast(self, unit: FlatUnit) -> Change:
+        """Return a shard in the compute dtype."""
+        size = round_up(unit.flat.shard_elements * self.plan.dtypes.compute) * self._casts
+        return Change("temporaries", f"{unit.name} cast", size)
+
+    def _from_host(self, unit: FlatUnit) -> list[Change]:
+        """Copy a shard to the GPU in the stored dtype, return what that leaves there.
+
+        It comes beside its cast, and goes when it has been cast (`_use_low_precision_shard`).
+        """
+        size = unit.flat.shard_elements * self.plan.dtypes.parameter
+        self.recorder.emit(
+            "copy from host",
+            unit.name,
+            stream="host to device",
+            transfer=copied(self.plan.offload, size),
+            waits=(begins(unit),),
+        )
+        wide = Change("temporaries", f"{unit.name} cast", round_up(size))
+        return [self._cast(unit), wide, -wide] if self._casts else [wide]
+
+    def _whole(self, parameters: Change, made: list[Change]) -> tuple[Change, ...]:
+        """List what NO_SHARD needs: its parameters, in the place of a cast."""
+        return (parameters, *made[1:]) if self._casts else (parameters,)
 
     def wait(self, unit: FlatUnit) -> None:
         """Let the compute stream wait for the parameters that were gathered."""
@@ -73,7 +105,7 @@ class Unshard:
 
     def _parameters(self, unit: FlatUnit) -> Change:
         """Return the storage that parameters in use view; NO_SHARD needs one for a cast only."""
-        exists = self._casts or not unit.whole
+        exists = self._casts or not unit.whole or bool(self.plan.offload)
         elements = unit.flat.shard_elements * unit.flat.ranks * exists
         return Change(
             "unsharded_parameters", unit.name, round_up(elements * self.plan.dtypes.compute)
@@ -171,6 +203,21 @@ class Reduce:
         gone += [out] if made else []
         gone += [gradient] if unit.has_gradient else []
         self.recorder.emit("assign gradient", name, changes=(*made, *(-each for each in gone)))
+        self._to_host(unit)
+
+    def _to_host(self, unit: FlatUnit) -> None:
+        """Copy a reduced gradient to the host; it also stays until the end of backward.
+
+        `_saved_grad_shard` goes in `prepare_gradient_for_optim`.
+        """
+        if self.plan.offload:
+            size = unit.flat.shard_elements * self.plan.dtypes.gradient
+            self.recorder.emit(
+                "copy to host",
+                unit.name,
+                stream="reduce-scatter",
+                transfer=copied(self.plan.offload, size),
+            )
 
     def _reduce_whole(self, unit: FlatUnit) -> None:
         """All-reduce a gradient that is not sharded (NO_SHARD).
@@ -189,6 +236,7 @@ class Reduce:
         else:
             changes = [gradient, *gone, *([-gradient] if unit.has_gradient else [])]
         self.recorder.emit("assign gradient", name, changes=tuple(changes))
+        self._to_host(unit)
 
     def _all_reduce(
         self, unit: FlatUnit, group: Group, elements: int, changes: Iterable[Change] = ()

@@ -75,5 +75,5 @@ def _unit(plan: Plan, name: str, units: tuple[int, ...], times: int = 1) -> Flat
         ),
         times=times,
         reentrant=checkpointed and plan.training.checkpoint_reentrant,
-        has_gradient=plan.keeps_gradients,
+        has_gradient=plan.keeps_gradients and not plan.offload,
     )

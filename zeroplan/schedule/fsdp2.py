@@ -6,6 +6,7 @@ present group has been copied out (a local variable of `wait_for_unshard` holds 
 reduce-scatter input outlives the group that made it.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, field
@@ -13,6 +14,7 @@ from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
+from zeroplan.schedule.offload import host_states, host_step, host_temporary
 from zeroplan.schedule.optimizer import (
     clip_by_norm_vector,
     torch_optimizer_step,
@@ -21,6 +23,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.offload import HostBuffer
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.workload.changes import Category, Change
 
@@ -65,15 +68,49 @@ def fsdp2_script(plan: Plan) -> Script:
     pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
         tensors = sum(piece.times for piece in pieces)
-        clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
+        clip_by_norm_vector(
+            recorder,
+            tensors,
+            plan.groups.shard,
+            itemsize=plan.dtypes.gradient,
+            on_host=bool(plan.offload),
+        )
+    _update(step, pieces)
+    _scale_weights(step)
+    return Script(
+        resident=_resident(step, pieces),
+        items=tuple(recorder.items),
+        pools=POOLS,
+        host=tuple(_host(step, pieces)) if plan.offload else (),
+    )
+
+
+def _update(step: _Step, pieces: list[Piece]) -> None:
+    """Update after backward, on the CPU where everything is there, unless it has been done."""
+    plan, recorder = step.plan, step.recorder
     if plan.updates_in_backward:
         recorder.emit("optimizer step", "optimizer", waits=("reduce-scatter",))
+        return
+    if plan.offload:
+        host_step(recorder, pieces, plan.dtypes)
     else:
         torch_optimizer_step(recorder, pieces, plan.dtypes)
-        if not plan.keeps_gradients:
-            step.reduce.zero_grad(groups)
-    _scale_weights(step)
-    return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)
+    if not plan.keeps_gradients:
+        step.reduce.zero_grad(step.groups)
+
+
+def _host(step: _Step, pieces: list[Piece]) -> Iterator[HostBuffer]:
+    """List what is in host memory: each shard, its gradient and its states by themselves.
+
+    Shards are pinned when they are made, gradients when they are copied without blocking.
+    """
+    held, pinned = step.plan.dtypes, step.plan.offload.pinned
+    for piece in pieces:
+        for name, itemsize in (("parameter shard", held.parameter), ("gradient", held.gradient)):
+            size = piece.elements * itemsize
+            yield HostBuffer(name=name, bytes=size, times=piece.times, pinned=pinned)
+    yield host_states(pieces, held)
+    yield host_temporary(pieces, held)
 
 
 def _scale_weights(step: _Step) -> None:
@@ -103,6 +140,8 @@ def _scale_weights(step: _Step) -> None:
 
 def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
+    if step.plan.offload:
+        return tuple(inputs_and_buffers(step.plan))
     shards = [
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups

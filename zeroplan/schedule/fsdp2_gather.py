@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
+from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import contiguous
+from zeroplan.sharding.layout import dim0_shard_elements
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
 
@@ -46,14 +48,18 @@ class Gather:
         group.gathered_bytes = round_up(sent * ranks.ranks)
         casts = held.compute != held.parameter and not group.kept_bytes
         cast = round_up(sent) if casts or part.float8 else 0
+        waits: tuple[str, ...] = (COPY_OUT,)
+        inputs = [Change("temporaries", CAST, cast)]
+        if self.plan.offload and not group.kept_bytes:
+            inputs, waits = self._from_host(group), ("host to device", COPY_OUT)
         self.recorder.emit(
             "all-gather",
             group.name,
             stream="all-gather",
             changes=(
-                Change("temporaries", CAST, cast),
+                *inputs,
                 Change("all_gather_buffers", GATHERED, group.gathered_bytes),
-                Change("temporaries", CAST, -cast),
+                Change("temporaries", CAST, -sum(each.bytes for each in inputs)),
             ),
             collective=Collective(
                 name="all_gather",
@@ -62,8 +68,35 @@ class Gather:
                 output_bytes=sent * ranks.ranks,
             ),
             traffic_bytes=sent + sent // held.compute * held.parameter,
+            waits=waits,
+        )
+
+    def _from_host(self, group: FsdpGroup) -> list[Change]:
+        """Copy a group's shards to the GPU, return what that leaves there for the all-gather.
+
+        Each parameter comes in the dtype in which it is stored and is then cast by itself
+        (`FSDPParam.all_gather_inputs`).
+        """
+        ranks, size = group.parameters.ranks, group.parameters.shard_elements
+        self.recorder.emit(
+            "copy from host",
+            group.name,
+            stream="host to device",
+            transfer=copied(self.plan.offload, size * self.plan.dtypes.parameter),
             waits=(COPY_OUT,),
         )
+        return [
+            change
+            for p in group.parameters.parameters
+            for change in self._input(dim0_shard_elements(p, ranks))
+        ]
+
+    def _input(self, elements: Size) -> list[Change]:
+        """List what an all-gather's input from the host takes, its sum is what stays."""
+        held = self.plan.dtypes
+        wide = Change("temporaries", CAST, round_up(elements * held.parameter))
+        cast = Change("temporaries", CAST, round_up(elements * held.compute))
+        return [wide, cast, -wide] if held.compute != held.parameter else [wide]
 
     def copy_out(self, group: FsdpGroup, *, backward: bool) -> None:
         """Copy the flat buffer out to the parameters.
@@ -72,9 +105,11 @@ class Gather:
         it goes.
         """
         size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
-        changes = [Change("unsharded_parameters", group.name, size)]
+        changes, transfer = [Change("unsharded_parameters", group.name, size)], None
         if self.plan.groups.shard.ranks == 1:
             changes = self._cast_alone(group)
+            stored = group.parameters.shard_elements * self.plan.dtypes.parameter
+            transfer = copied(self.plan.offload, stored) if self.plan.offload else None
         if group.kept_bytes:
             changes.append(Change("unsharded_parameters", group.name, -group.kept_bytes))
             group.kept_bytes = 0
@@ -85,6 +120,7 @@ class Gather:
             group.name,
             changes=tuple(changes),
             traffic_bytes=2 * size,
+            transfer=transfer,
             waits=("all-gather",),
             mark=COPY_OUT,
         )
@@ -93,17 +129,25 @@ class Gather:
         group.unsharded = True
 
     def _cast_alone(self, group: FsdpGroup) -> list[Change]:
-        """Copy each parameter out of a cast of its own: one rank has no flat buffer."""
-        held, changes = self.plan.dtypes, []
+        """Copy each parameter out of a cast of its own: one rank has no flat buffer.
+
+        A loop variable holds a cast until the next one is made.
+        """
+        held = self.plan.dtypes
+        changes: list[Change] = []
+        before: Size = 0
         for p in group.parameters.parameters:
             size = round_up(p.elements * group.parameters.itemsize_in_use(p, held.compute))
-            cast = size if held.compute != held.parameter else 0
+            inputs = [Change("temporaries", CAST, size if held.compute != held.parameter else 0)]
+            if self.plan.offload:
+                inputs = self._input(p.elements)
             changes += [
-                Change("temporaries", CAST, cast),
+                *inputs,
+                Change("temporaries", CAST, -before),
                 Change("unsharded_parameters", group.name, size),
-                Change("temporaries", CAST, -cast),
             ]
-        return changes
+            before = sum(each.bytes for each in inputs)
+        return [*changes, Change("temporaries", CAST, -before)]
 
     def release_parked(self) -> None:
         """Drop the last all-gather output when the root's forward returns."""

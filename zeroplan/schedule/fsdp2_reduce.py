@@ -5,8 +5,9 @@ Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collective
 """
 
 from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.events import Collective, Recorder, Stream, Transfer
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
+from zeroplan.schedule.offload import copied
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import dim0_shard
@@ -127,6 +128,9 @@ class Reduce:
         """
         held, owner = self.plan.dtypes, self._output_owner(group)
         changes: list[Change] = []
+        if self.plan.offload:
+            self._to_host(group, out)
+            return
         if held.reduce != held.gradient:
             gradient = group.parameters.flat_shard_bytes(held.gradient)
             changes.append(Change("gradients", group.name, gradient))
@@ -154,6 +158,40 @@ class Reduce:
         self.recorder.emit("zero_grad", group.name, changes=(gone,))
         group.has_gradient = False
 
+    def _to_host(self, group: FsdpGroup, out: Size) -> None:
+        """Cast to the parameters' dtype and copy to the host, where a sum is made.
+
+        The copy runs on the stream of the reduction; the host waits for it where it has to add or
+        where the copy is not to pinned memory.
+        """
+        held, offload = self.plan.dtypes, self.plan.offload
+        copies = self.plan.groups.replicate.ranks > 1
+        elements = group.parameters.shard_elements
+        size = group.parameters.flat_shard_bytes(held.gradient)
+        cast = Change("gradients", REDUCED, size if held.reduce != held.gradient else 0)
+        gone = Change("gradients", REDUCED, 0 if copies else -out)
+        if copies:
+            self.retained_bytes += out * group.times
+        stream: Stream = "all-reduce" if copies else "reduce-scatter"
+        self.recorder.emit(
+            "copy to host",
+            group.name,
+            stream=stream,
+            changes=(cast, gone, -cast),
+            transfer=copied(offload, elements * held.gradient),
+        )
+        if group.has_gradient:
+            self.recorder.emit(
+                "add on the host",
+                group.name,
+                stream="cpu",
+                transfer=Transfer("update", 3 * elements * held.gradient),
+                waits=(stream,),
+            )
+        if group.has_gradient or not offload.pinned:
+            self.recorder.emit("wait for the host", group.name, waits=(stream, "cpu"))
+        group.has_gradient = True
+
     def drop_input(self) -> list[Change]:
         """Free the newest reduce-scatter input."""
         size, self.input_bytes = self.input_bytes, 0
@@ -173,6 +211,8 @@ class Reduce:
     def held(self, groups: list[FsdpGroup]) -> list[Change]:
         """List the sharded gradients."""
         itemsize = self.plan.dtypes.gradient
+        if self.plan.offload:
+            return []
         return [
             Change("gradients", g.name, g.parameters.flat_shard_bytes(itemsize) * g.times)
             for g in groups
@@ -186,5 +226,6 @@ class Reduce:
     def _output_owner(self, group: FsdpGroup) -> str:
         """Name a reduce-scatter output: the sharded gradient itself where no cast or sum follows."""
         held = self.plan.dtypes
-        is_gradient = held.reduce == held.gradient and not group.has_gradient
+        alone = not (group.has_gradient or self.plan.offload)
+        is_gradient = held.reduce == held.gradient and alone
         return group.name if is_gradient else REDUCED

@@ -19,6 +19,7 @@ __all__ = [
     "clip_by_norm_vector",
     "paged_bytes",
     "state_changes",
+    "temporaries",
     "torch_optimizer_step",
     "torch_state_changes",
 ]
@@ -64,7 +65,7 @@ def torch_optimizer_step(
     recorder: Recorder, pieces: list[Piece], held: Dtypes, *, stream: Stream = "compute"
 ) -> None:
     """Update what a rank updates; what lives meanwhile depends on the implementation."""
-    temporary = _temporaries(pieces, held)
+    temporary = temporaries(pieces, held)
     elements = sum(piece.elements * piece.times for piece in pieces)
     states = sum(change.bytes for change in state_changes(pieces, held))
     states += paged_bytes(pieces, held)
@@ -84,7 +85,7 @@ def torch_optimizer_step(
     )
 
 
-def _temporaries(pieces: list[Piece], held: Dtypes) -> Size:
+def temporaries(pieces: list[Piece], held: Dtypes) -> Size:
     """Return what lives only in an update [B].
 
     A kernel per parameter, or arithmetic in place (SGD), needs nothing.
@@ -159,14 +160,16 @@ def _adafactor_together(pieces: list[Piece], held: Dtypes) -> Size:
     return updates + max(means, vectors)
 
 
-def clip_by_norm_vector(recorder: Recorder, tensors: int, group: Group, *, itemsize: int) -> None:
+def clip_by_norm_vector(
+    recorder: Recorder, tensors: int, group: Group, *, itemsize: int, on_host: bool = False
+) -> None:
     """Clip gradients held as DTensors: one all-reduce of a vector with a norm per parameter.
 
-    The norms are in the gradients' dtype.
+    The norms are in the gradients' dtype, and where the gradients are.
 
     Source: torch.nn.utils.clip_grad_norm_ over DTensors (2.13); it spans the shard group only.
     """
-    _clip(recorder, tensors, group, tensors * itemsize)
+    _clip(recorder, 0 if on_host else tensors, group, tensors * itemsize)
 
 
 def clip_by_local_norm(recorder: Recorder, tensors: int, group: Group) -> None:

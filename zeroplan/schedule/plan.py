@@ -9,6 +9,7 @@ from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.offload import RESIDENT, Offloading
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
@@ -50,6 +51,7 @@ class Plan:
     groups: Groups
     training: TrainingChoice
     choice: ShardingChoice
+    offload: Offloading = RESIDENT
     joined: Joined = field(default_factory=Joined, repr=False)
     block_numbers: tuple[int | None, ...] = field(init=False, repr=False)
     """Each unit's place among the blocks; None for what is no block."""
@@ -147,7 +149,9 @@ class Plan:
         if self.training.activation_checkpointing == "selective":
             return "selective"
         every = self.training.checkpoint_every
-        return "full" if every and (number + 1) % every == 0 else "none"
+        if not every or (number + 1) % every:
+            return "none"
+        return "offloaded" if self.training.offload_activations else "full"
 
     def forward_parts(self, index: int) -> tuple[Segment, Segment]:
         """Join a unit's forward in two: up to the model's output, and the loss.

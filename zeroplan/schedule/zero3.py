@@ -3,7 +3,7 @@
 Source: deepspeed/runtime/zero/stage3.py, parameter_offload.py (0.19.8).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -22,6 +22,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import periods
 from zeroplan.schedule.zero3_coordinator import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
+from zeroplan.schedule.zero3_host import host_buffers, nvme_bytes
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
@@ -38,6 +39,8 @@ ROOT: Final = Hook(fetch=True)
 
 
 Acted = tuple[Action, ...]
+Laps = tuple[tuple[Actions, ...], ...]
+"""What is done in a micro-step, by lap."""
 
 
 @dataclass(slots=True)
@@ -89,16 +92,40 @@ def zero3_script(plan: Plan) -> Script:
     structure = _structure(step)
     resident = _resident(step, structure.persistent)
     course = coordinate(structure)
-    for _, equal in groupby(course.micro_steps, key=id):
-        passes = list(equal)
-        with recorder.repeat(len(passes)):
-            _micro_step(step, passes[0])
+    for times, laps in _passes(step, course.micro_steps):
+        with recorder.repeat(times):
+            _micro_step(step, laps)
     recorder.phase = "optimizer"
     parameters.act("parameters", course.left)
     update(plan, recorder, step.sub_groups)
     _gather_persistent(step, structure.persistent)
     parameters.drop_secondary()
-    return Script(resident=resident, items=tuple(recorder.items))
+    return Script(
+        resident=resident,
+        items=tuple(recorder.items),
+        host=tuple(host_buffers(plan, step.sub_groups)) if plan.offload else (),
+        nvme_bytes=nvme_bytes(plan, step.sub_groups),
+    )
+
+
+def _passes(step: _Step, micro_steps: Sequence[Laps]) -> Iterator[tuple[int, Laps]]:
+    """Yield how often equal micro-steps happen, with what is done in each.
+
+    Where gradients go to the host, the first and the last one stand apart.
+    """
+    for _, equal in groupby(enumerate(micro_steps), key=lambda pair: id(pair[1])):
+        passes = [place for place, _ in equal]
+        laps = micro_steps[passes[0]]
+        last = len(micro_steps) - 1
+        cuts = [passes]
+        if step.plan.offload.optimizer != "none":
+            cuts = [[p for p in passes if p == 0 < last], [p for p in passes if 0 < p < last]]
+            cuts.append([p for p in passes if p == last])
+        for cut in cuts:
+            if cut:
+                step.gradients.boundary = cut[-1] == last
+                step.gradients.accumulates = cut[0] > 0
+                yield len(cut), laps
 
 
 def _gather_persistent(step: _Step, persistent: frozenset[int]) -> None:
@@ -152,18 +179,22 @@ def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
     plan, held = step.plan, step.plan.dtypes
     groups = [sum(shards) for shards in step.sub_groups]
     whole = sum(step.parameters.whole_bytes(place, alone=True) for place in persistent)
+    shards = Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter))
     accumulated = round_up(sum(groups) * accumulation_itemsize(plan))
-    return (
-        Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter)),
-        Change("unsharded_parameters", "persistent parameters", whole),
+    states = [
         Change("gradients", "gradient shards", accumulated),
-        Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
         *state_changes([vector(size) for size in groups], held),
+    ]
+    return (
+        *([shards] if plan.offload.parameters == "none" else []),
+        Change("unsharded_parameters", "persistent parameters", whole),
+        Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
+        *(states if plan.offload.optimizer == "none" else []),
         *inputs_and_buffers(plan),
     )
 
 
-def _micro_step(step: _Step, laps: tuple[tuple[Actions, ...], ...]) -> None:
+def _micro_step(step: _Step, laps: Laps) -> None:
     left = iter(laps)
     for forward in (True, False):
         step.recorder.phase = "forward" if forward else "backward"

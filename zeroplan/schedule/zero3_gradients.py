@@ -6,9 +6,12 @@ deepspeed/runtime/comm/coalesced_collectives.py (0.19.8).
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
+    FP64,
     Gradient,
     accumulation_itemsize,
     collective,
@@ -16,12 +19,16 @@ from zeroplan.schedule.deepspeed_common import (
     wire_itemsize,
 )
 from zeroplan.schedule.events import CollectiveName, Recorder, Stream
+from zeroplan.schedule.offload import NORMS, copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_quantized_gradients import BUFFER, QuantizedReduction
-from zeroplan.units import ceil_div, round_up
+from zeroplan.units import ALLOCATION_BYTES, FP32, ceil_div, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["Gradients"]
+
+NORM_ELEMENTS: Final = 250_000_000
+"""Elements of which `_constant_buffered_norm2` takes the norm at once."""
 
 
 @dataclass(slots=True)
@@ -36,6 +43,10 @@ class Gradients:
     """[elements]"""
     standing: list[Gradient] = field(default_factory=list)
     """Those that stay in storages of their own."""
+    boundary: bool = True
+    """Whether this is the last micro-step."""
+    accumulates: bool = False
+    """Whether an earlier micro-step left gradients."""
 
     @property
     def stream(self) -> Stream:
@@ -117,15 +128,30 @@ class Gradients:
             name, sent, kept = "all_reduce", elements * wire, elements * wire
         copies = self._copies(name, sent)
         size = self._each(self.standing, self.plan.dtypes.compute)
+        made = [change for change in copies if change.bytes > 0]
+        last = 1 if accumulation_itemsize(self.plan) != wire else len(made)
         self.recorder.emit(
             name.replace("_", "-"),
             "bucket",
             stream=self.stream,
-            changes=(*copies, Change("unsharded_gradients", "gradients", -size)),
+            changes=(
+                *made,
+                *(-each for each in made[:-last]),
+                *self._on_the_way(),
+                *(-each for each in made[-last:]),
+                Change("unsharded_gradients", "gradients", -size),
+            ),
             collective=collective(name, group, sent, kept),
-            traffic_bytes=2 * sum(change.bytes for change in copies if change.bytes > 0),
+            traffic_bytes=2 * sum(change.bytes for change in made),
             waits=("compute",),
         )
+        if self.plan.offload.optimizer != "none":
+            self.recorder.emit(
+                "copy to host",
+                "bucket",
+                stream=self.stream,
+                transfer=copied(self.plan.offload, self._sent(parts)),
+            )
         self.empty()
 
     def _reduce_quantized(self) -> None:
@@ -151,6 +177,38 @@ class Gradients:
             ),
         )
         self.empty()
+
+    def _on_the_way(self) -> tuple[Change, ...]:
+        """List what lives while parts go to the host, one after the other.
+
+        A part comes back at once, to be added to there and for its norm, and then goes in fp32
+        (`partition_grads`, `_offload_grad_partition_at_boundary`). With NVMe the fp32 parts of the
+        whole bucket wait for each other (`swap_out_gradients`).
+        """
+        offload = self.plan.offload
+        if offload.optimizer == "none":
+            return ()
+        kept, ranks = accumulation_itemsize(self.plan), self.plan.groups.shard.ranks
+        parts = [int(ceil_div(each.elements, ranks)) for each in self.members]
+        alone = max(
+            round_up(part * kept) + round_up(min(part, NORM_ELEMENTS) * FP64) * self.boundary
+            for part in parts
+        )
+        if self.accumulates and not self.boundary:
+            alone = max(round_up(a * kept) + round_up(b * kept) for a, b in pairwise([0, *parts]))
+        waiting = 0
+        if offload.optimizer == "nvme" and self.boundary and kept != FP32:
+            waiting = sum(round_up(part * FP32) for part in parts)
+        norms = Change("temporaries", NORMS, len(parts) * ALLOCATION_BYTES * self.boundary)
+        return (
+            *transient("temporaries", "gradient on its way to the host", alone, waiting),
+            norms,
+        )
+
+    def _sent(self, parts: int) -> int:
+        """Count what moves between GPU and host for so many elements [B]."""
+        kept = accumulation_itemsize(self.plan)
+        return parts * (2 * kept + FP32 * self.boundary)
 
     def _copies(self, name: CollectiveName, sent: int) -> tuple[Change, ...]:
         """List the copies that a reduction makes.

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import collective
-from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.events import Recorder, Transfer
+from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_structure import Action
 from zeroplan.units import ceil_div, round_up
@@ -40,7 +41,7 @@ class Parameters:
 
     def whole_bytes(self, place: int, *, alone: bool) -> int:
         """Return the bytes of a parameter; the padding stays if it was gathered by itself."""
-        if self.plan.groups.shard.ranks == 1:
+        if self._at_hand:
             return 0
         if alone:
             return int(round_up(self.gathered_bytes((place,))))
@@ -48,7 +49,7 @@ class Parameters:
 
     def act(self, owner: str, actions: tuple[Action, ...]) -> None:
         """Do what the coordinator decided at a hook; one rank has all parameters at hand."""
-        if self.plan.groups.shard.ranks == 1:
+        if self._at_hand:
             return
         for action in actions:
             if action.kind == "gather":
@@ -79,7 +80,10 @@ class Parameters:
         The stream runs ahead of the computation as far as it can: nothing makes it wait, except
         that without `overlap_comm` it joins the compute stream.
         """
+        if self._at_hand:
+            return
         if self.plan.groups.shard.ranks == 1:
+            self._whole_from_host(owner, places)
             return
         size = self.gathered_bytes(places)
         flat = Change("all_gather_buffers", "flat buffer", round_up(size))
@@ -87,18 +91,54 @@ class Parameters:
             flat = Change("unsharded_parameters", "parameter", round_up(size))
         groups = self.plan.groups
         group = groups.secondary if secondary else groups.shard
+        inputs = self._from_host(owner, places)
         self.recorder.emit(
             "all-gather",
             owner,
             stream="all-gather",
-            changes=(flat,),
+            changes=(flat, *inputs, *(-each for each in inputs)),
             collective=collective("all_gather", group, size // group.ranks, size),
             waits=self.gather_waits,
         )
 
+    @property
+    def _at_hand(self) -> bool:
+        """Whether parameters are on the GPU throughout: one rank has them all."""
+        return self.plan.groups.shard.ranks == 1 and self.plan.offload.parameters == "none"
+
+    def _from_host(self, owner: str, places: tuple[int, ...]) -> list[Change]:
+        """Copy shards from the host, return what they take on the GPU until they are gathered."""
+        offload, itemsize = self.plan.offload, self.plan.dtypes.parameter
+        if offload.parameters == "none":
+            return []
+        sizes = [self.shard(place) * itemsize for place in places]
+        if offload.parameters == "nvme":
+            read = Transfer("nvme", sum(sizes))
+            self.recorder.emit("read", owner, stream="cpu", transfer=read)
+        self.recorder.emit(
+            "copy from host",
+            owner,
+            stream="all-gather",
+            transfer=copied(offload, sum(sizes)),
+            waits=("cpu",) if offload.parameters == "nvme" else (),
+        )
+        return [Change("all_gather_buffers", "shard", round_up(size)) for size in sizes]
+
+    def _whole_from_host(self, owner: str, places: tuple[int, ...]) -> None:
+        """Copy whole parameters from the host to a single GPU (`NoGatherHandle`)."""
+        offload = self.plan.offload
+        size = sum(self.whole_bytes(place, alone=False) for place in places)
+        self.recorder.emit(
+            "copy from host",
+            owner,
+            stream="all-gather",
+            changes=(Change("unsharded_parameters", "parameters", size),),
+            transfer=copied(offload, self.gathered_bytes(places)),
+        )
+
     def copy_out(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
         """Copy the parameters of an all-gather out of its flat buffer."""
-        if len(places) == 1:
+        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
             return
         size = sum(self.whole_bytes(place, alone=False) for place in places)
         self.recorder.emit(
@@ -111,7 +151,7 @@ class Parameters:
 
     def drop(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
         """Let the flat buffer go."""
-        if len(places) == 1:
+        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
             return
         gone = Change("all_gather_buffers", "flat buffer", -round_up(self.gathered_bytes(places)))
         self.recorder.emit("drop flat buffer", owner, changes=(gone,))

@@ -10,7 +10,9 @@ from zeroplan.sharding.layout import (
     flat_shard_elements,
     packed,
 )
+from zeroplan.sharding.offload import RESIDENT, Offloading
 from zeroplan.sharding.strategies import Sharding
+from zeroplan.spec.run import Offload
 from zeroplan.units import Size, ceil_div
 from zeroplan.workload.tape import Parameter
 
@@ -31,17 +33,37 @@ class States:
     """None where it depends on the shapes of what a rank updates."""
 
 
-def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -> States:
-    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it."""
+def states(
+    row: Sharding,
+    parameters: Counted,
+    held: Dtypes,
+    shard_size: Size,
+    *,
+    offload: Offloading = RESIDENT,
+) -> States:
+    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it.
+
+    What lives in host memory is not the GPU's.
+    """
     whole = sum(p.elements * times for p, times in parameters)
     shard = shard_elements(row, parameters, shard_size)
     return States(
-        parameters_bytes=(shard if row.divides_parameters else whole) * held.parameter,
-        gradients_bytes=(shard if row.divides_gradients else whole) * held.gradient,
+        parameters_bytes=_on_gpu(offload.parameters)
+        * (shard if row.divides_parameters else whole)
+        * held.parameter,
+        gradients_bytes=_on_gpu(offload.gradients)
+        * (shard if row.divides_gradients else whole)
+        * held.gradient,
         optimizer_bytes=None
         if held.optimizer is None
-        else (shard if row.divides_optimizer else whole) * held.optimizer,
+        else _on_gpu(offload.optimizer)
+        * (shard if row.divides_optimizer else whole)
+        * held.optimizer,
     )
+
+
+def _on_gpu(place: Offload) -> int:
+    return int(place == "none")
 
 
 def shard_elements(row: Sharding, parameters: Counted, ranks: Size) -> Size:

@@ -16,6 +16,7 @@ _FSDP2: Final = frozenset[Strategy]({"fsdp2", "hsdp"})
 _FSDP: Final = _FSDP2 | frozenset[Strategy]({"fsdp1"})
 _DEEPSPEED: Final = frozenset[Strategy]({"zero0", "zero1", "zero2", "zero3"})
 _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
+_ZERO3: Final = frozenset[Strategy]({"zero3"})
 
 _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "training.optimizer_in_backward": _FSDP2 | frozenset[Strategy]({"none"}),
@@ -39,10 +40,13 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.deepspeed.allgather_bucket_size": _FLAT,
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,
-    "sharding.deepspeed.sub_group_size": frozenset({"zero3"}),
-    "sharding.deepspeed.zero_hpz_partition_size": frozenset({"zero3"}),
-    "sharding.deepspeed.zero_quantized_weights": frozenset({"zero3"}),
-    "sharding.deepspeed.zero_quantized_gradients": frozenset({"zero3"}),
+    "sharding.deepspeed.sub_group_size": _ZERO3,
+    "sharding.deepspeed.zero_hpz_partition_size": _ZERO3,
+    "sharding.deepspeed.zero_quantized_weights": _ZERO3,
+    "sharding.deepspeed.zero_quantized_gradients": _ZERO3,
+    "sharding.offload_optimizer": _FLAT | _ZERO3,
+    "sharding.offload_parameters": _ZERO3 | _FSDP,
+    "sharding.offload_pin_memory": _FLAT | _ZERO3 | _FSDP,
 }
 
 
@@ -94,7 +98,7 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
 
 def _readers(dotted: str) -> frozenset[Strategy]:
     """Return the strategies that read a key; an empty set stands for all."""
-    if ".stage3_" in dotted:
-        return frozenset({"zero3"})
+    if ".stage3_" in dotted or dotted.startswith("sharding.deepspeed.offload_"):
+        return _ZERO3
     everyone = _DEEPSPEED if dotted.startswith("sharding.deepspeed.") else frozenset[Strategy]()
     return _READERS.get(dotted, everyone)

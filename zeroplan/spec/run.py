@@ -21,17 +21,19 @@ from zeroplan.spec.words import (
     Dtype,
     Elements,
     Float8,
+    HostBytes,
+    Loading,
     Loss,
     Norm,
     NormLimit,
+    Offload,
     Optimizer,
     OptimizerImplementation,
     Oversubscription,
-    Pattern,
     Precision,
-    Range,
     RootWrap,
     Rope,
+    Share,
     StateBytes,
     StoredDtype,
     Strategy,
@@ -50,14 +52,14 @@ __all__ = [
     "DeepSpeed",
     "Dtype",
     "Float8",
+    "Loading",
     "Loss",
     "ModelChoice",
     "Norm",
+    "Offload",
     "Optimizer",
     "OptimizerImplementation",
-    "Pattern",
     "Precision",
-    "Range",
     "RootWrap",
     "Rope",
     "Run",
@@ -102,6 +104,8 @@ class TrainingChoice:
     """Micro-steps per optimizer step. [count]"""
     activation_checkpointing: Checkpointing = "full"
     """none, full, selective (torchtitan's rule per operation) or every-K (one block in K)."""
+    offload_activations: bool = False
+    """Whether what checkpoints keep goes to pinned host memory (`save_on_cpu` around blocks)."""
     checkpoint_reentrant: bool = False
     """Whether checkpointing is reentrant, which recomputes a block to its end."""
     parameter_dtype: StoredDtype = "fp32"
@@ -126,6 +130,10 @@ class TrainingChoice:
     """Dtype of a running average of the parameters, kept and sharded as they are."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
+    load: Loading | None = None
+    """Who reads the weights: every-rank, rank0 of a node, sharded; auto is unchecked every-rank."""
+    load_dtype: StoredDtype | None = None
+    """Dtype in which the weights are read; auto is parameter_dtype."""
 
     @property
     def checkpoint_every(self) -> int:
@@ -185,6 +193,16 @@ class DeepSpeed:
     """Dtype on the wire; auto is reduce_dtype."""
     grad_accum_dtype: StoredDtype | None = None
     """Dtype in which gradients accumulate; auto is the compute dtype."""
+    offload_param_buffer_count: Count = 5
+    """NVMe: pinned buffers through which parameters come and go. [count]"""
+    offload_param_buffer_size: Elements = 100_000_000
+    """NVMe: size of such a buffer. [elements]"""
+    offload_param_max_in_cpu: Elements = 1_000_000_000
+    """NVMe: parameters of a rank that stay in host memory all the same. [elements]"""
+    offload_optimizer_buffer_count: Count = 4
+    """NVMe: pinned buffers of one sub-group through which states come and go. [count]"""
+    offload_optimizer_ratio: Share = 1.0
+    """Share of the optimizer that runs on the CPU (ZeRO-Offload++); only 1 is modelled. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +247,12 @@ class ShardingChoice:
     """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
     fp8_all_gather: bool = False
     """fsdp2, hsdp: whether weights of fp8 layers are cast before they are gathered."""
+    offload_optimizer: Offload = "none"
+    """zero1-3: where optimizer states live and are updated; nvme for zero3 only."""
+    offload_parameters: Offload = "none"
+    """zero3: where parameter shards live; cpu with fsdp1, fsdp2, hsdp moves all states there."""
+    offload_pin_memory: bool = True
+    """Whether offloaded tensors are pinned, which lets copies overlap."""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 
@@ -253,6 +277,8 @@ class ClusterChoice:
     """Communication library."""
     oversubscription: Oversubscription = 1.0
     """Bandwidth of the nodes' NICs over that of the network above them."""
+    host_memory_bytes: HostBytes | None = None
+    """Host memory of a node; auto is the node's, else unknown. [B]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,3 +289,11 @@ class Run:
     training: TrainingChoice = field(default_factory=TrainingChoice)
     sharding: ShardingChoice = field(default_factory=ShardingChoice)
     cluster: ClusterChoice = field(default_factory=ClusterChoice)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether anything is asked to live off the GPU."""
+        sharding = self.sharding
+        if self.training.offload_activations:
+            return True
+        return not sharding.offload_optimizer == sharding.offload_parameters == "none"

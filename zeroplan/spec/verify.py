@@ -17,6 +17,7 @@ def verify(run: Run) -> Run:
     _verify_checkpointing(run.training)
     _verify_optimizer_in_backward(run.training)
     _verify_float8(run)
+    _verify_offload(run)
     return run
 
 
@@ -81,6 +82,29 @@ def _verify_float8(run: Run) -> None:
             "sharding.fp8_all_gather = true needs one scale per weight: set training.fp8 = "
             f'"tensorwise" instead of "{scaling}".'
         )
+
+
+def _verify_offload(run: Run) -> None:
+    training, sharding = run.training, run.sharding
+    if training.offload_activations and not training.checkpoint_every:
+        raise SpecError(
+            "training.offload_activations = true with activation_checkpointing = "
+            f"{training.activation_checkpointing}: only what whole checkpoints keep is offloaded. "
+            "Set activation_checkpointing = full or every-K."
+        )
+    if sharding.offload_parameters == "none":
+        return
+    obstacles = {
+        "training.optimizer_in_backward = true": training.optimizer_in_backward,
+        f"training.ema = {training.ema}": training.ema != "none",
+        "sharding.fp8_all_gather = true": sharding.fp8_all_gather,
+    }
+    for name, met in obstacles.items():
+        if met:
+            raise SpecError(
+                f"{name} is not modelled with sharding.offload_parameters = "
+                f"{sharding.offload_parameters} by this version: set one of the two otherwise."
+            )
 
 
 def _verify_groups(sharding: ShardingChoice, gpus: int) -> None:

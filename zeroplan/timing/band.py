@@ -4,6 +4,7 @@ from math import sqrt
 from typing import Final
 
 from zeroplan.comm.fabric import Fabric
+from zeroplan.compute.offload import OFFLOAD_UNCERTAINTY
 from zeroplan.hardware.profile import Gpu
 from zeroplan.hardware.quantity import Quantity
 from zeroplan.timing.host import FORWARD
@@ -54,6 +55,7 @@ def step_band(timing: Timing, gpu: Gpu, wires: Fabric) -> tuple[float, float]:
         (rest - timing.host_seconds) * _assumed(gpu.hbm_efficiency),
         timing.host_seconds * FORWARD.rel_uncertainty,
         exposed * (inter.bandwidth_efficiency.rel_uncertainty or 0.0),
+        timing.exposed_offload_seconds * OFFLOAD_UNCERTAINTY,
     )
     spread = EIGHTY_PERCENT**2 * sum(part * part for part in parts)
     step = timing.step_seconds

@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
+from zeroplan.compute.offload import OffloadPrice
 from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
+from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script, Transfer
 from zeroplan.timing.host import NO_HOST, HostPrice
 from zeroplan.units import Size, maximum, minimum
 from zeroplan.workload.changes import Step
@@ -42,11 +43,15 @@ class Timing:
     """The part that fused attention takes."""
     host_seconds: Size
     """The part in which the compute stream has nothing to do, for the host has not issued it."""
+    offload_seconds: Size = 0.0
+    """Copies to and from the host, what the CPU computes, what a drive reads and writes."""
+    exposed_offload_seconds: Size = 0.0
+    """By how much longer the compute stream waits for that."""
 
     @property
     def exposed_communication_seconds(self) -> Size:
         """What the compute stream waits for. [s]"""
-        return self.step_seconds - self.compute_seconds
+        return self.step_seconds - self.compute_seconds - self.exposed_offload_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class _Price:
     sent: Size
     issue: Size
     """On the host."""
+    moved: Size
+    """Outside the GPU's memory."""
 
 
 class _Copy(NamedTuple):
@@ -88,16 +95,26 @@ class _Walk:
     host: HostPrice
     overlaps: bool
     fuses: bool
+    offload: OffloadPrice | None
+    """None where nothing that leaves the GPU takes time."""
     clocks: dict[str, Size] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
-    """Seconds by kind: compute, matmuls, attention, host, communication, optimizer."""
+    """Seconds by kind: compute, matmuls, attention, host, communication, optimizer, offload."""
     leads: list[Size] = field(default_factory=list)
     """At every wait so far, by how much the waiting stream was the later one. [s]"""
     prices: dict[int, _Price] = field(default_factory=dict)
     of_steps: dict[int, Work] = field(default_factory=dict)
     """By identity: equal blocks share their steps."""
     of_collectives: dict[Collective, Size] = field(default_factory=dict)
+
+    def step_seconds(self, script: Script) -> Size:
+        """Run a step and return when the last stream is done. [s]"""
+        self.run(script.items)
+        step: Size = 0.0
+        for clock in self.clocks.values():
+            step = maximum(step, clock)
+        return step
 
     def run(self, items: tuple[Item, ...]) -> None:
         for item in items:
@@ -166,7 +183,7 @@ class _Walk:
         begun = clocks.get(HOST, 0.0)
         issued = clocks[HOST] = begun + price.issue
         start = self._later(ready, begun)
-        seconds = price.seconds + price.sent
+        seconds = price.seconds + price.sent + price.moved
         if stream == "compute" and event.collective is None:
             seconds = seconds + self.gpu.overlap_slowdown * self._overlap(start, seconds)
         end = self._later(start + seconds, issued)
@@ -175,13 +192,17 @@ class _Walk:
             clocks[event.mark] = end
         totals = self.totals
         if event.stream == "compute":
-            totals["compute"] += end - ready - price.sent
+            totals["compute"] += end - ready - price.sent - price.moved
             totals["matmuls"] += price.work.matmul_seconds
             totals["attention"] += price.work.attention_seconds
             totals["host"] += end - ready - seconds
             if event.phase == "optimizer":
                 totals["optimizer"] += price.seconds
         totals["communication"] += price.sent
+        if event.transfer is not None or price.work.moved_bytes:
+            totals["offload"] += price.moved
+            if event.phase == "optimizer":
+                totals["optimizer"] += price.moved
 
     def _overlap(self, start: Size, seconds: Size) -> Size:
         """Return how long collectives run beside kernels that start now. [s]"""
@@ -205,8 +226,18 @@ class _Walk:
             copied = event.traffic_bytes / self.gpu.bytes_per_second
             sent = 0.0 if event.collective is None else self._collective(event.collective)
             issue = self.host.issue_seconds(event, done)
-            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent, issue)
+            moved = self._moved(event.transfer, done.moved_bytes)
+            known = _Price(done.seconds + copied, done, sent, issue, moved)
+            self.prices[id(event)] = known
         return known
+
+    def _moved(self, transfer: Transfer | None, activations_bytes: Size) -> Size:
+        """Time of what leaves the GPU: an event's own transfer, and offloaded activations. [s]"""
+        if self.offload is None:
+            return 0.0
+        rates = self.offload.bytes_per_second
+        own = 0.0 if transfer is None else transfer.bytes / rates[transfer.route]
+        return own + activations_bytes / rates["pinned copy"]
 
     def _work(self, steps: tuple[Step, ...]) -> Work:
         known = self.of_steps.get(id(steps))
@@ -230,20 +261,22 @@ def walk(
     *,
     overlaps: bool = True,
     fuses: bool = False,
+    offload: OffloadPrice | None = None,
 ) -> Timing:
     """Run a script on one clock per stream, and one for the host that issues it.
 
     An event starts when its stream is free, what it waits for has ended and the host has come to
     it, and ends no earlier than its last kernel was issued. Each step begins with an idle host:
     training loops read the loss or the norm of the last one. Without overlap (gloo) collectives run
-    on the compute stream. Compiled blocks fuse their memory-bound operations.
+    on the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
+    priced by `offload`; a second run without it shows how much of the waiting that is.
     """
-    state = _Walk(gpu, wires, host, overlaps, fuses)
-    state.run(script.items)
-    step: Size = 0.0
-    for clock in state.clocks.values():
-        step = maximum(step, clock)
-    totals = state.totals
+    state = _Walk(gpu, wires, host, overlaps, fuses, offload)
+    step, totals = state.step_seconds(script), state.totals
+    waits: Size = 0.0
+    if totals["offload"]:
+        other = _Walk(gpu, wires, host, overlaps, fuses, None)
+        waits = step - totals["compute"] - other.step_seconds(script) + other.totals["compute"]
     return Timing(
         step_seconds=step,
         compute_seconds=totals["compute"],
@@ -252,4 +285,6 @@ def walk(
         matmul_seconds=totals["matmuls"],
         attention_seconds=totals["attention"],
         host_seconds=totals["host"],
+        offload_seconds=totals["offload"],
+        exposed_offload_seconds=waits,
     )

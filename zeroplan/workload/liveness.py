@@ -5,8 +5,12 @@ saved list. Walking the tape with those three rules gives every allocation and r
 order; saved bytes and transients need no formula of their own.
 """
 
+from collections.abc import Callable
+
+from zeroplan.records import replace
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import (
+    Change,
     Checkpointing,
     Direction,
     Step,
@@ -68,7 +72,8 @@ def forward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
     """Run a unit forward.
 
     Afterwards its output lives and what autograd saved of it; a checkpointed unit keeps its input
-    (and the selected outputs) instead, and its inner tensors go after their last reader.
+    (and the selected outputs) instead, and its inner tensors go after their last reader. An
+    offloaded one's input goes as soon as its caller has the output in its place.
     """
     keep = {unit.output.storage: None}
     if checkpointing == "none":
@@ -78,7 +83,10 @@ def forward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
     if checkpointing == "selective":
         keep |= selected_storages(unit)
     entering = unit.input if checkpointing == "none" else None
-    return _run(unit.operations, keep, entering=entering)
+    steps = _run(unit.operations, keep, entering=entering)
+    if checkpointing == "offloaded" and unit.input is not None:
+        return [*steps, _moved(unit.input, freed)]
+    return steps
 
 
 def recompute(
@@ -91,9 +99,21 @@ def recompute(
     """
     saved = saved_storages(unit)
     cached = selected_storages(unit) if checkpointing == "selective" else {}
+    first = []
+    if checkpointing == "offloaded" and unit.input is not None:
+        first = [_moved(unit.input, born)]
     if reentrant:
-        return _run(unit.operations, saved | {unit.output.storage: None}, cached)
-    return _run(unit.operations[: recomputed_operations(unit)], saved, cached)
+        return [*first, *_run(unit.operations, saved | {unit.output.storage: None}, cached)]
+    return [*first, *_run(unit.operations[: recomputed_operations(unit)], saved, cached)]
+
+
+def _moved(tensor: Tensor, change: Callable[..., Change]) -> Step:
+    """Return the copy of a tensor to the host, or from there.
+
+    It runs on the compute stream (`save_on_cpu`, torch/autograd/graph.py, 2.13).
+    """
+    alone = release([change(tensor, kept=True)])
+    return replace(alone, moved_bytes=tensor.bytes)
 
 
 def recomputed_operations(unit: Unit) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.autograd.graph import save_on_cpu
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
     checkpoint_wrapper,
@@ -38,9 +39,26 @@ def checkpoint_blocks(blocks: nn.ModuleList, training: TrainingChoice) -> None:
     kind = CheckpointImpl.REENTRANT if reentrant else CheckpointImpl.NO_REENTRANT
     for index, block in enumerate(blocks):
         if every and (index + 1) % every == 0:
-            blocks[index] = checkpoint_wrapper(
+            wrapped = checkpoint_wrapper(
                 block, checkpoint_impl=kind, preserve_rng_state=False, **extra
             )
+            blocks[index] = _Offloaded(wrapped) if training.offload_activations else wrapped
+
+
+class _Offloaded(nn.Module):
+    """Keeps on the host what a checkpoint saves, as PyTorch's `OffloadWrapper` does.
+
+    That one pins, for which there must be a GPU.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the block."""
+        with save_on_cpu(pin_memory=False):
+            return self.block(*args, **kwargs)
 
 
 def _selective_contexts() -> Any:

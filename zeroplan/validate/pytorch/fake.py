@@ -10,6 +10,7 @@ from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tenso
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.model import own, published
+from zeroplan.validate.pytorch.offload import two_sides
 from zeroplan.validate.pytorch.optimizers import fullest_rank, make_optimizer
 from zeroplan.validate.pytorch.step import Setup, batches, observe
 from zeroplan.validate.pytorch.subject import Subject
@@ -38,8 +39,8 @@ def _observed(subject: Subject, plan: Plan) -> Observation:
     try:
         with fake_tensors() as mode:
             ledger = Ledger(mode)
-            with ledger, ledger.following_resizes(), subject.conditions():
-                return observe(_setup(subject, plan), ledger)
+            with ledger, ledger.following_resizes(), subject.conditions(), two_sides(ledger, plan):
+                return observe(_setup(subject, plan, ledger), ledger)
     except RuntimeError as error:  # what PyTorch raises for a combination that it does not have
         reason, *_ = str(error).splitlines()
         raise MissingPartError(f"torch {torch.__version__} cannot run this: {reason}") from error
@@ -52,8 +53,10 @@ def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject
         return published(model_keys(question.run.model.source), plan)
 
 
-def _setup(subject: Subject, plan: Plan) -> Setup:
+def _setup(subject: Subject, plan: Plan, ledger: Ledger) -> Setup:
     module = wrap(subject, plan)
+    if plan.offload:
+        ledger.send_to_host(module.parameters())
     optimizer = make_optimizer(module, subject.blocks, plan)
     if optimizer is not None and plan.updates_in_backward:
         optimizer.follow()

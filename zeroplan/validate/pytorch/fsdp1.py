@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     BackwardPrefetch,
+    CPUOffload,
     FullyShardedDataParallel,
     MixedPrecision,
     ShardingStrategy,
@@ -40,6 +41,7 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
         "use_orig_params": choice.use_orig_params,
         "device_mesh": mesh,
         "device_id": "cpu",
+        "cpu_offload": CPUOffload(offload_params=bool(plan.offload)),
     }
     policy = ModuleWrapPolicy({type(block) for block in subject.blocks})
     wrapped = FullyShardedDataParallel(subject.module, auto_wrap_policy=policy, **options)

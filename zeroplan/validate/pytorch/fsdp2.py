@@ -6,7 +6,13 @@ from typing import Any
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch.environment import DTYPES, materialise
@@ -25,7 +31,11 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
 
 def _shard(subject: Subject, plan: Plan) -> None:
     choice = plan.choice
-    options: dict[str, Any] = {"mesh": _mesh(plan), "mp_policy": _precision(plan)}
+    options: dict[str, Any] = {
+        "mesh": _mesh(plan),
+        "mp_policy": _precision(plan),
+        "offload_policy": CPUOffloadPolicy(pin_memory=False) if plan.offload else OffloadPolicy(),
+    }
     apart = choice.root_wrap == "separate" and not subject.tied
     reshard, root_reshard = choice.reshard_after_forward, choice.root_reshard_after_forward
     if apart:
