@@ -64,7 +64,14 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(row, training, compute)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
-    autocast = row.framework in ("ddp", "torch-zero1", "single") and compute < stored
+    whole = row.framework in ("ddp", "torch-zero1", "single")
+    if whole and compute > stored:
+        raise SpecError(
+            f"training.compute_dtype = {training.compute_dtype} is wider than parameter_dtype = "
+            f"{training.parameter_dtype}, and autocast, which {row.strategy} would need, only "
+            "narrows: give both alike, or name fsdp2."
+        )
+    autocast = whole and compute < stored
     reduces = row.framework in ("fsdp1", "fsdp2")
     reduce = DTYPE_BYTES[training.reduce_dtype or "fp32"] if reduces else stored
     return Dtypes(
