@@ -46,8 +46,13 @@ class Dtypes:
 
 def autocasts(row: Sharding, training: TrainingChoice) -> bool:
     """Whether torch.autocast casts what matmuls read: nothing else casts under DDP."""
-    whole = row.framework in ("ddp", "torch-zero1", "single")
-    return whole and DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
+    narrows = DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
+    return narrows and _whole(row)
+
+
+def _whole(row: Sharding) -> bool:
+    """Whether modules compute on the parameters themselves, which no wrapper casts."""
+    return row.framework in ("ddp", "torch-zero1", "single")
 
 
 def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
@@ -62,6 +67,12 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(row, training, rule)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
+    if compute > stored and _whole(row):
+        raise SpecError(
+            f"training.compute_dtype = {training.compute_dtype} is wider than parameter_dtype = "
+            f"{training.parameter_dtype}, and autocast, which {row.strategy} would need, only "
+            "narrows: give both alike, or name fsdp2."
+        )
     autocast = autocasts(row, training)
     if autocast and training.fp8 != "none":
         raise SpecError(
