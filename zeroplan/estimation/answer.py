@@ -40,7 +40,7 @@ from zeroplan.timing.walk import Timing
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
 from zeroplan.workload.liveness import recompute
-from zeroplan.workload.model import workload
+from zeroplan.workload.model import Workload, workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
 
@@ -120,7 +120,24 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
     held = dtypes(row, run.training)
-    if held.autocast not in counted:
+    work, joined = _counted(question, counted, autocast=held.autocast)
+    reference = run.training.reference_model and _counted(question, counted, autocast=False)
+    return Plan(
+        workload=work,
+        joined=joined,
+        reference=reference[0] if reference else None,
+        row=row,
+        dtypes=held,
+        groups=strategy_groups(row, run),
+        training=run.training,
+        choice=run.sharding,
+    )
+
+
+def _counted(question: Question, counted: Counted, *, autocast: bool) -> tuple[Workload, Joined]:
+    """Count the model for a question's batch, once."""
+    run = question.run
+    if autocast not in counted:
         batch = Batch(
             sequences=run.training.micro_batch_size,
             sequence_length=run.training.sequence_length,
@@ -132,19 +149,10 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
             keep_logits=run.model.keep_logits,
             compile=run.model.compile,
             float8=run.training.fp8,
-            autocast=held.autocast,
+            autocast=autocast,
         )
-        counted[held.autocast] = workload(question.architecture, batch), Joined()
-    work, joined = counted[held.autocast]
-    return Plan(
-        workload=work,
-        joined=joined,
-        row=row,
-        dtypes=held,
-        groups=strategy_groups(row, run),
-        training=run.training,
-        choice=run.sharding,
-    )
+        counted[autocast] = workload(question.architecture, batch), Joined()
+    return counted[autocast]
 
 
 def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
@@ -178,7 +186,8 @@ def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, rec
 
 def _copies_bytes(step: Script) -> int:
     """Return what stands beside the model: an average, a reference model [B]."""
-    return int(sum(each.bytes for each in step.resident if each.owner in COPIES))
+    copies = (c for c in step.resident if c.owner in COPIES and c.category == "parameters")
+    return int(sum(each.bytes for each in copies))
 
 
 def _optimizer_bytes(owned: States, step: Script) -> int:

@@ -19,6 +19,7 @@ from zeroplan.schedule.optimizer import (
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import ShardedReference
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard
 from zeroplan.sharding.optimizer_states import Piece
@@ -54,9 +55,13 @@ def fsdp2_script(plan: Plan) -> Script:
     step = _Step(plan, recorder, groups, Gather(plan, recorder), Reduce(plan, recorder))
     step.by_unit = {index: group for group in groups for index in group.units}
     step.blocks = [group for group in groups if group.name == "block"]
+    copy = plan.reference
+    reference = None if copy is None else ShardedReference(recorder, plan, copy)
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times):
             recorder.phase = "forward"
+            if reference is not None:
+                reference.forward()
             _forward(step)
             recorder.phase = "backward"
             _backward(step, last=last)
@@ -73,7 +78,8 @@ def fsdp2_script(plan: Plan) -> Script:
         if not plan.keeps_gradients:
             step.reduce.zero_grad(groups)
     _scale_weights(step)
-    return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)
+    resident = (*_resident(step, pieces), *(reference.resident() if reference else ()))
+    return Script(resident=resident, items=tuple(recorder.items), pools=POOLS)
 
 
 def _scale_weights(step: _Step) -> None:

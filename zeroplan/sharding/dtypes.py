@@ -1,6 +1,5 @@
 """Which dtype each framework holds its states in."""
 
-from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
 from zeroplan.sharding.strategies import Sharding
@@ -62,12 +61,6 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(row, training, rule)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
-    autocast = autocasts(row, training)
-    if autocast and training.fp8 != "none":
-        raise SpecError(
-            f'training.fp8 = "{training.fp8}" is not modelled under torch.autocast: set '
-            f"parameter_dtype = {training.compute_dtype}, or use FSDP or DeepSpeed."
-        )
     reduces = row.framework in ("fsdp1", "fsdp2")
     reduce = DTYPE_BYTES[training.reduce_dtype or "fp32"] if reduces else stored
     return Dtypes(
@@ -79,7 +72,7 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         state=FP32 if master else stored,
         rule=rule,
         implementation=training.optimizer_implementation or rule.implementations[0],
-        autocast=autocast,
+        autocast=autocasts(row, training),
     )
 
 

@@ -124,6 +124,8 @@ class TrainingChoice:
     """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
     ema: Average = "none"
     """Dtype of a running average of the parameters, kept and sharded as they are."""
+    reference_model: bool = False
+    """Whether a frozen copy in the compute dtype runs forward before the model (DPO, PPO)."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
 

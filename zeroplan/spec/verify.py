@@ -17,6 +17,7 @@ def verify(run: Run) -> Run:
     _verify_checkpointing(run.training)
     _verify_optimizer_in_backward(run.training)
     _verify_float8(run)
+    _verify_reference(run)
     return run
 
 
@@ -80,6 +81,15 @@ def _verify_float8(run: Run) -> None:
         raise SpecError(
             "sharding.fp8_all_gather = true needs one scale per weight: set training.fp8 = "
             f'"tensorwise" instead of "{scaling}".'
+        )
+
+
+def _verify_reference(run: Run) -> None:
+    ranks = run.sharding.reshard_after_forward
+    if run.training.reference_model and not isinstance(ranks, bool):
+        raise SpecError(
+            f"training.reference_model = true does not go with reshard_after_forward = {ranks}: "
+            "no backward gathers the copy again. Use true or false."
         )
 
 
