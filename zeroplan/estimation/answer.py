@@ -16,6 +16,7 @@ from zeroplan.estimation.steps import (
     Counted,
     Structure,
     WrittenStep,
+    counted_model,
     shared,
     structure,
     timed,
@@ -26,7 +27,7 @@ from zeroplan.memory.walk import Peak
 from zeroplan.records import dataclass
 from zeroplan.schedule.copies import COPIES
 from zeroplan.schedule.events import Collective, CollectiveName, Phase, Script
-from zeroplan.schedule.plan import Joined, Plan
+from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
 from zeroplan.sharding.states import States, states
@@ -37,10 +38,8 @@ from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
 from zeroplan.timing.walk import Timing
-from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
 from zeroplan.workload.liveness import recompute
-from zeroplan.workload.model import Workload, workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
 
@@ -120,8 +119,8 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
     held = dtypes(row, run.training)
-    work, joined = _counted(question, counted, autocast=held.autocast)
-    reference = run.training.reference_model and _counted(question, counted, autocast=False)
+    work, joined = counted_model(question, counted, autocast=held.autocast)
+    reference = run.training.reference_model and counted_model(question, counted, autocast=False)
     return Plan(
         workload=work,
         joined=joined,
@@ -132,27 +131,6 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
         training=run.training,
         choice=run.sharding,
     )
-
-
-def _counted(question: Question, counted: Counted, *, autocast: bool) -> tuple[Workload, Joined]:
-    """Count the model for a question's batch, once."""
-    run = question.run
-    if autocast not in counted:
-        batch = Batch(
-            sequences=run.training.micro_batch_size,
-            sequence_length=run.training.sequence_length,
-            dtype=run.training.compute_dtype,
-            attention=run.model.attention,
-            norm=run.model.norm,
-            rope=run.model.rope,
-            loss=run.model.loss,
-            keep_logits=run.model.keep_logits,
-            compile=run.model.compile,
-            float8=run.training.fp8,
-            autocast=autocast,
-        )
-        counted[autocast] = workload(question.architecture, batch), Joined()
-    return counted[autocast]
 
 
 def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
