@@ -13,6 +13,7 @@ from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
+from zeroplan.schedule.muon import sharded_muon_step
 from zeroplan.schedule.optimizer import (
     clip_by_norm_vector,
     torch_optimizer_step,
@@ -22,7 +23,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.reference import ShardedReference
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard
-from zeroplan.sharding.optimizer_states import Piece
+from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["fsdp2_script"]
@@ -74,12 +75,21 @@ def fsdp2_script(plan: Plan) -> Script:
     if plan.updates_in_backward:
         recorder.emit("optimizer step", "optimizer", waits=("reduce-scatter",))
     else:
-        torch_optimizer_step(recorder, pieces, plan.dtypes)
+        _update(step, pieces)
         if not plan.keeps_gradients:
             step.reduce.zero_grad(groups)
     _scale_weights(step)
     resident = (*_resident(step, pieces), *(reference.resident() if reference else ()))
     return Script(resident=resident, items=tuple(recorder.items), pools=POOLS)
+
+
+def _update(step: _Step, pieces: list[Piece]) -> None:
+    """Update the shards; Muon first makes matrices whole where there are several ranks."""
+    plan, rest = step.plan, pieces
+    if plan.dtypes.rule.update == "muon" and plan.groups.shard.ranks > 1:
+        sharded_muon_step(step.recorder, plan.pieces, plan.groups.shard, plan.dtypes.parameter)
+        rest = [piece for piece in pieces if not is_muons(piece)]
+    torch_optimizer_step(step.recorder, rest, plan.dtypes)
 
 
 def _scale_weights(step: _Step) -> None:

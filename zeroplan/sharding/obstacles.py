@@ -40,6 +40,8 @@ def _obstacles(row: Sharding, training: TrainingChoice) -> Iterator[str]:
     optimizer = OPTIMIZERS[training.optimizer]
     if row.framework in optimizer.lacks:
         yield f"training.optimizer = {training.optimizer!r}: {optimizer.reason}"
+    if training.optimizer == "muon" and training.optimizer_in_backward and row.framework == "fsdp2":
+        yield "training.optimizer_in_backward leaves Muon no batch of matrices to exchange"
     if training.fp8 != "none" and autocasts(row, training):
         yield (
             f"training.fp8 = {training.fp8!r} is not modelled under torch.autocast, which "

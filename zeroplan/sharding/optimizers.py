@@ -144,10 +144,11 @@ OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
         update="muon",
         implementations=_TORCH,
         deepspeed=False,
-        lacks=("fsdp1", "fsdp2", "deepspeed", "torch-zero1"),
-        reason="it needs whole matrices: torch 2.13's gathers sharded ones as DTensor's costs have "
-        "it, DeepSpeed's exchanges gradients of its own, and neither is modelled",
-        source="momentum_buffer: torch/optim/muon.py 2.13; AdamW for the rest",
+        lacks=("fsdp1", "deepspeed", "torch-zero1"),
+        reason="it needs matrices: FSDP1 and ZeroRedundancyOptimizer have none to give, and how "
+        "DeepSpeed's own exchanges gradients is not modelled",
+        source="momentum_buffer: torch/optim/_muon.py 2.13; under fsdp2 and hsdp Dion's, as in "
+        "torchtitan (175ea57); AdamW for the rest",
     ),
     "none": OptimizerRow(
         states=tensors(0),
@@ -212,6 +213,14 @@ def update_guesses(optimizer: Optimizer) -> Iterator[Guess]:
             unit="1",
             source="unified memory, which PyTorch does not count: it moves to the host as the GPU "
             "fills up, so none of it is needed there between updates",
+        )
+    elif optimizer == "muon":
+        yield Guess(
+            name="matrices alive while sharded Muon orthogonalises one",
+            value=12.0,
+            rel_uncertainty=0.25,
+            unit="1",
+            source="read in Dion's source with three batches in flight, not run; squares on top",
         )
     elif "torchao" in OPTIMIZERS[optimizer].source:
         yield Guess(
