@@ -115,8 +115,8 @@ def _in_flight(piece: Piece) -> Size:
     """Sum what lives while a matrix is orthogonalised [B].
 
     Shards sent and received, the matrix, it scaled, both terms of an iteration and their sum, and
-    two squares; of the next batch the shards, of the one before the result and what it is sent from.
+    two squares; of the next batch its shards, of the one before what is sent and received.
     """
     least = min(piece.shape)
     matrix, gram = round_up(piece.elements * BF16), round_up(least * least * BF16)
-    return (7 + 2 + 3) * matrix + 2 * gram
+    return (7 + 2 + 2) * matrix + 2 * gram
