@@ -69,7 +69,7 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         reduce=reduce,
         gradient=stored,
         master=master,
-        state=FP32 if master else stored,
+        state=DTYPE_BYTES[training.optimizer_state_dtype or "fp32"] if master else stored,
         rule=rule,
         implementation=training.optimizer_implementation or rule.implementations[0],
         autocast=autocasts(row, training),

@@ -118,6 +118,8 @@ class TrainingChoice:
     """Optimizer, which sets the states per parameter."""
     optimizer_implementation: OptimizerImplementation | None = None
     """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
+    optimizer_state_dtype: StoredDtype | None = None
+    """Dtype of optimizer states beside a master copy (Megatron's precision-aware); auto is fp32."""
     optimizer_bytes_per_parameter: StateBytes | None = None
     """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
     optimizer_in_backward: bool = False
