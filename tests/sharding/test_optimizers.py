@@ -95,10 +95,14 @@ def test_a_given_size_is_what_is_kept() -> None:
     assert memory.peak_breakdown_bytes.temporaries < 6.5 * PARAMETERS / 100
 
 
+def test_states_of_another_dtype_need_a_master_copy() -> None:
+    """Megatron's `--exp-avg-dtype` stands beside fp32 main parameters."""
+    with pytest.raises(SpecError, match='optimizer_state_dtype = "bf16" needs master_copy'):
+        estimate(model="8b", strategy="ddp", optimizer_state_dtype="bf16")
+
+
 def test_what_cannot_update_sharded_tensors_is_refused_or_left_out() -> None:
-    with pytest.raises(
-        SpecError, match="'paged-adamw' does not run under this strategy: bitsandby"
-    ):
+    with pytest.raises(SpecError, match="'paged-adamw': bitsandbytes' kernels take no"):
         estimate(model="8b", strategy="fsdp2", optimizer="paged-adamw")
     rows = estimate(model="8b", gpus=8, optimizer="paged-adamw").estimates
     assert [row.strategy for row in rows] == ["ddp", "zero1", "zero2", "zero3"]

@@ -44,6 +44,7 @@ def test_bytes_per_parameter_on_8_gpus(
         ({"optimizer": "lion"}, 4, 4, 4),
         ({"precision": "bf16"}, 2, 2, 4),
         ({"precision": "bf16", "master_copy": True}, 2, 2, 12),
+        ({"precision": "bf16-master", "optimizer_state_dtype": "bf16"}, 2, 2, 8),
     ],
 )
 def test_other_optimizers_and_dtypes(

@@ -66,7 +66,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "code", "remedy"),
     [
         (["--strategy", "zero3"], 6, "validate one of none, ddp"),
-        (["--optimizer", "muon"], 3, "use another strategy or optimizer"),
+        (["--optimizer", "muon"], 6, "under fsdp2"),
         (["--optimizer", "lion"], 6, "training.optimizer"),
         (["--loss", "chunked"], 6, "model.loss"),
         (["--compile"], 6, "model.compile"),

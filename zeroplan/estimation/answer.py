@@ -16,6 +16,7 @@ from zeroplan.estimation.steps import (
     Counted,
     Structure,
     WrittenStep,
+    counted_model,
     shared,
     structure,
     timed,
@@ -26,7 +27,7 @@ from zeroplan.memory.host import host_memory
 from zeroplan.memory.walk import Peak
 from zeroplan.schedule.copies import COPIES
 from zeroplan.schedule.events import Script
-from zeroplan.schedule.plan import Joined, Plan
+from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.offload import offloading, updated_on_host
 from zeroplan.sharding.states import States, states
@@ -37,10 +38,8 @@ from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
 from zeroplan.timing.walk import Timing
-from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
 from zeroplan.workload.liveness import recompute
-from zeroplan.workload.model import workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
 
@@ -123,25 +122,12 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     held, offload = dtypes(row, run.training), offloading(row, run.sharding)
     if offload.optimizer != "none":
         held = updated_on_host(held, run.training, by_torch=offload.by_torch)
-    if held.autocast not in counted:
-        batch = Batch(
-            sequences=run.training.micro_batch_size,
-            sequence_length=run.training.sequence_length,
-            dtype=run.training.compute_dtype,
-            attention=run.model.attention,
-            norm=run.model.norm,
-            rope=run.model.rope,
-            loss=run.model.loss,
-            keep_logits=run.model.keep_logits,
-            compile=run.model.compile,
-            float8=run.training.fp8,
-            autocast=held.autocast,
-        )
-        counted[held.autocast] = workload(question.architecture, batch), Joined()
-    work, joined = counted[held.autocast]
+    work, joined = counted_model(question, counted, autocast=held.autocast)
+    reference = run.training.reference_model and counted_model(question, counted, autocast=False)
     return Plan(
         workload=work,
         joined=joined,
+        reference=reference[0] if reference else None,
         row=row,
         dtypes=held,
         groups=strategy_groups(row, run),
@@ -194,7 +180,8 @@ def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, rec
 
 def _copies_bytes(step: Script) -> int:
     """Return what stands beside the model: an average, a reference model [B]."""
-    return int(sum(each.bytes for each in step.resident if each.owner in COPIES))
+    copies = (c for c in step.resident if c.owner in COPIES and c.category == "parameters")
+    return int(sum(each.bytes for each in copies))
 
 
 def _optimizer_bytes(owned: States, step: Script) -> int:

@@ -6,10 +6,10 @@ from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
-from zeroplan.sharding.dtypes import autocasts
 from zeroplan.sharding.groups import Groups, groups
+from zeroplan.sharding.obstacles import able, left_out
 from zeroplan.sharding.offload import offload_notes
-from zeroplan.sharding.optimizers import optimizer_notes, runs_under
+from zeroplan.sharding.optimizers import optimizer_notes
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
@@ -69,10 +69,11 @@ def resolve(
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=tuple(row for row in compared if named or _runs(row, filled.training)),
+        strategies=able(compared, filled.training, named=named),
         notes=(
             *architecture.assumptions,
             *model_notes(filled, architecture),
+            *left_out(compared, filled.training),
             *optimizer_notes(filled.training.optimizer, compared),
             *unable,
         ),
@@ -101,12 +102,6 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
         secondary_size=secondary,
         two_levels=two_levels,
     )
-
-
-def _runs(row: Sharding, training: TrainingChoice) -> bool:
-    """Whether a strategy can be compared that nobody named."""
-    float8 = training.fp8 != "none" and autocasts(row, training)
-    return runs_under(training.optimizer, row.framework) and not float8
 
 
 def _verify_float8(training: TrainingChoice, gpu: Gpu) -> None:

@@ -24,7 +24,8 @@ from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.run import ModelChoice, ShardingChoice, TrainingChoice
 from zeroplan.timing.host import HostPrice
 from zeroplan.timing.walk import Timing, walk
-from zeroplan.workload.model import Workload
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.model import Workload, workload
 
 __all__ = [
     "KEPT",
@@ -32,6 +33,7 @@ __all__ = [
     "Counted",
     "Structure",
     "WrittenStep",
+    "counted_model",
     "shared",
     "structure",
     "timed",
@@ -129,6 +131,29 @@ def write(plan: Plan) -> WrittenStep:
 def shared(trained: Trained) -> Counted:  # noqa: ARG001  # it is the key
     """Return where workloads of this model and training are kept, for all strategies."""
     return {}
+
+
+def counted_model(
+    question: Question, counted: Counted, *, autocast: bool
+) -> tuple[Workload, Joined]:
+    """Count the model for a question's batch, once."""
+    run = question.run
+    if autocast not in counted:
+        batch = Batch(
+            sequences=run.training.micro_batch_size,
+            sequence_length=run.training.sequence_length,
+            dtype=run.training.compute_dtype,
+            attention=run.model.attention,
+            norm=run.model.norm,
+            rope=run.model.rope,
+            loss=run.model.loss,
+            keep_logits=run.model.keep_logits,
+            compile=run.model.compile,
+            float8=run.training.fp8,
+            autocast=autocast,
+        )
+        counted[autocast] = workload(question.architecture, batch), Joined()
+    return counted[autocast]
 
 
 @lru_cache(maxsize=8 * KEPT)

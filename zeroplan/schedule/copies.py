@@ -7,14 +7,14 @@ from typing import Final
 
 from zeroplan.records import replace
 from zeroplan.schedule.events import Event, Script
-from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.plan import REFERENCE, Plan
 from zeroplan.units import DTYPE_BYTES
 from zeroplan.workload.changes import Change
 
 __all__ = ["COPIES", "with_average"]
 
 AVERAGE: Final = "EMA copy"
-COPIES: Final = (AVERAGE,)
+COPIES: Final = (AVERAGE, REFERENCE)
 """Owners of copies of the model's parameters."""
 
 
@@ -23,7 +23,11 @@ def with_average(script: Script, plan: Plan) -> Script:
     asked = plan.training.ema
     if asked == "none":
         return script
-    held = sum(each.bytes for each in script.resident if each.category == "parameters")
+    held = sum(
+        each.bytes
+        for each in script.resident
+        if each.category == "parameters" and each.owner != REFERENCE
+    )
     size = held // plan.dtypes.parameter * DTYPE_BYTES[asked]
     update = Event(
         name="average parameters",

@@ -10,6 +10,7 @@ from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import Stretch, micro_steps
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import MIB, Size, round_up
@@ -118,6 +119,7 @@ def data_parallel_script(
         Change("gradients", "gradient buckets", step.buckets_bytes),
         *(_gradients(plan, plan.parameters) if apart else []),
         *torch_state_changes(updated, held),
+        *reference_model(plan),
         *inputs_and_buffers(plan),
     )
     return Script(resident=resident, items=tuple(step.recorder.items))
@@ -127,6 +129,7 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
     """Run forward; DDP first broadcasts the module's buffers, rotary tables among them."""
     plan, recorder = step.plan, step.recorder
     recorder.phase = "forward"
+    reference_forward(recorder, plan)
     size = sum(plan.workload.buffers_bytes)
     if broadcasts and size and plan.groups.world.ranks > 1:
         collective = Collective(

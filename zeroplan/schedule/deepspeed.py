@@ -21,6 +21,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
@@ -117,11 +118,12 @@ def _resident(step: _Step) -> tuple[Change, ...]:
             Change("parameters", "parameters", step.each(held.parameter)),
             *state_changes(plan.pieces, held),
         ]
-    return (*states, *inputs_and_buffers(plan))
+    return (*states, *reference_model(plan), *inputs_and_buffers(plan))
 
 
 def _forward(step: _Step) -> None:
     step.recorder.phase = "forward"
+    reference_forward(step.recorder, step.plan)
     for index in step.plan.walk_forward(step.recorder):
         for part in step.plan.forward_parts(index):
             step.recorder.compute("forward", step.plan.owner(index), part)

@@ -25,6 +25,7 @@ from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, 
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import micro_steps, periods
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
@@ -78,12 +79,14 @@ def _resident(step: Step) -> tuple[Change, ...]:
     return (
         Change("parameters", "flat parameters", flat),
         *state_changes([vector(shard)], held),
+        *reference_model(step.plan),
         *inputs_and_buffers(step.plan),
     )
 
 
 def _forward(step: Step) -> None:
     step.recorder.phase = "forward"
+    reference_forward(step.recorder, step.plan)
     for index in step.plan.walk_forward(step.recorder):
         for part in step.plan.forward_parts(index):
             step.recorder.compute("forward", step.plan.owner(index), part)

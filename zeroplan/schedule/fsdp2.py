@@ -14,6 +14,7 @@ from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
+from zeroplan.schedule.muon import sharded_muon_step
 from zeroplan.schedule.offload import host_states, host_step, host_temporary
 from zeroplan.schedule.optimizer import (
     clip_by_norm_vector,
@@ -21,10 +22,11 @@ from zeroplan.schedule.optimizer import (
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import ShardedReference
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import dim0_shard
 from zeroplan.sharding.offload import HostBuffer
-from zeroplan.sharding.optimizer_states import Piece
+from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["fsdp2_script"]
@@ -57,9 +59,13 @@ def fsdp2_script(plan: Plan) -> Script:
     step = _Step(plan, recorder, groups, Gather(plan, recorder), Reduce(plan, recorder))
     step.by_unit = {index: group for group in groups for index in group.units}
     step.blocks = [group for group in groups if group.name == "block"]
+    copy = plan.reference
+    reference = None if copy is None else ShardedReference(recorder, plan, copy)
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times):
             recorder.phase = "forward"
+            if reference is not None:
+                reference.forward()
             _forward(step)
             recorder.phase = "backward"
             _backward(step, last=last)
@@ -77,8 +83,9 @@ def fsdp2_script(plan: Plan) -> Script:
         )
     _update(step, pieces)
     _scale_weights(step)
+    copies = reference.resident() if reference is not None else ()
     return Script(
-        resident=_resident(step, pieces),
+        resident=(*_resident(step, pieces), *copies),
         items=tuple(recorder.items),
         pools=POOLS,
         host=tuple(_host(step, pieces)) if plan.offload else (),
@@ -94,9 +101,18 @@ def _update(step: _Step, pieces: list[Piece]) -> None:
     if plan.offload:
         host_step(recorder, pieces, plan.dtypes)
     else:
-        torch_optimizer_step(recorder, pieces, plan.dtypes)
+        _update_on_gpu(step, pieces)
     if not plan.keeps_gradients:
         step.reduce.zero_grad(step.groups)
+
+
+def _update_on_gpu(step: _Step, pieces: list[Piece]) -> None:
+    """Update the shards; Muon first makes matrices whole where there are several ranks."""
+    plan, rest = step.plan, pieces
+    if plan.dtypes.rule.update == "muon" and plan.groups.shard.ranks > 1:
+        sharded_muon_step(step.recorder, plan.pieces, plan.groups.shard, plan.dtypes.parameter)
+        rest = [piece for piece in pieces if not is_muons(piece)]
+    torch_optimizer_step(step.recorder, rest, plan.dtypes)
 
 
 def _host(step: _Step, pieces: list[Piece]) -> Iterator[HostBuffer]:

@@ -3,15 +3,19 @@
 Source: `_zeropower_via_newtonschulz` in torch/optim/_muon.py (2.13).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from zeroplan.errors import SpecError
+from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.sharding.groups import Group
 from zeroplan.sharding.optimizer_states import Piece, is_muons
-from zeroplan.units import Size, round_up
-from zeroplan.workload.changes import Step
+from zeroplan.units import Size, ceil_div, round_up
+from zeroplan.workload.changes import Change, Step
 from zeroplan.workload.tape import Matmul, Operation
 
-__all__ = ["muon_matmuls", "muon_temporary"]
+__all__ = ["muon_matmuls", "muon_temporary", "sharded_muon_step"]
 
 ITERATIONS: Final = 5
 BF16: Final = 2
@@ -43,3 +47,76 @@ def muon_matmuls(pieces: list[Piece]) -> Iterator[Step]:
             yield Step(
                 Operation(name="orthogonalise", kernel="matmul", matmuls=products), "forward", ()
             )
+
+
+def sharded_muon_step(recorder: Recorder, pieces: list[Piece], group: Group, itemsize: int) -> None:
+    """Update matrices whose rows are sharded, as many of a shape at once as there are ranks.
+
+    An all-to-all in bf16 makes a batch of shards one whole matrix per rank, which that rank
+    orthogonalises; another sends the shards back. The next batch is on its way meanwhile.
+
+    Source: `muon_update_batch_async` of Dion's Muon, as in
+    torchtitan/experiments/dion_optimizer/muon.py (175ea57).
+    """
+    batches = list(_batches(pieces, int(group.ranks)))
+    for place, piece in enumerate(batches):
+        if not place:
+            _exchange(recorder, piece, group, place, "matrices")
+        if place + 1 < len(batches):
+            _exchange(recorder, batches[place + 1], group, place + 1, "matrices")
+        temporary = _in_flight(piece)
+        recorder.emit(
+            "orthogonalise",
+            "optimizer",
+            changes=(
+                Change("temporaries", "Muon", temporary),
+                Change("temporaries", "Muon", -temporary),
+            ),
+            steps=tuple(muon_matmuls([piece])),
+            traffic_bytes=piece.elements * (3 * itemsize + 6 * BF16),
+            waits=(_mark("matrices", place),),
+        )
+        _exchange(recorder, piece, group, place, "updates")
+    recorder.emit("end of Muon", "optimizer", waits=("all-reduce",))
+
+
+def _batches(pieces: list[Piece], ranks: int) -> Iterator[Piece]:
+    """Yield one matrix for every batch of equal ones; the last of a shape is filled up."""
+    counts: Counter[tuple[Size, ...]] = Counter()
+    for piece in pieces:
+        if is_muons(piece):
+            counts[piece.shape] += piece.times
+    for shape, count in counts.items():
+        if shape[0] % ranks:
+            raise SpecError(
+                f'training.optimizer = "muon": {shape[0]} rows of a matrix are not divided by '
+                f"{ranks} ranks, as its all-to-all needs; use another shard_size or strategy."
+            )
+        yield from (Piece(shape, hidden=True) for _ in range(ceil_div(count, ranks)))
+
+
+def _exchange(recorder: Recorder, piece: Piece, group: Group, place: int, what: str) -> None:
+    size = piece.elements * BF16
+    recorder.emit(
+        f"all-to-all of {what}",
+        "optimizer",
+        stream="all-reduce",
+        collective=Collective(name="all_to_all", group=group, input_bytes=size, output_bytes=size),
+        waits=("compute",),
+        mark=_mark(what, place),
+    )
+
+
+def _mark(what: str, place: int) -> str:
+    return f"{what} {place}"
+
+
+def _in_flight(piece: Piece) -> Size:
+    """Sum what lives while a matrix is orthogonalised [B].
+
+    Shards sent and received, the matrix, it scaled, both terms of an iteration and their sum, and
+    two squares; of the next batch its shards, of the one before what is sent and received.
+    """
+    least = min(piece.shape)
+    matrix, gram = round_up(piece.elements * BF16), round_up(least * least * BF16)
+    return (7 + 2 + 2) * matrix + 2 * gram

@@ -20,9 +20,11 @@ from zeroplan.workload.liveness import cached_copies, forward, recompute
 from zeroplan.workload.model import Unit, Workload
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["Chunk", "Joined", "Plan", "inputs_and_buffers"]
+__all__ = ["REFERENCE", "Chunk", "Joined", "Plan", "inputs_and_buffers"]
 
 INT64 = 8
+REFERENCE = "reference model"
+"""Owner of a frozen copy."""
 KEPT_LOGITS = "logits of the training loop"
 
 Chunk = tuple[Segment, tuple[Parameter, ...]]
@@ -52,6 +54,8 @@ class Plan:
     training: TrainingChoice
     choice: ShardingChoice
     offload: Offloading = RESIDENT
+    reference: Workload | None = None
+    """The same counted in the compute dtype alone, where a frozen copy runs beside the model."""
     joined: Joined = field(default_factory=Joined, repr=False)
     block_numbers: tuple[int | None, ...] = field(init=False, repr=False)
     """Each unit's place among the blocks; None for what is no block."""

@@ -1,13 +1,12 @@
 """Which dtype each framework holds its states in."""
 
-from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import OptimizerImplementation, TrainingChoice
 from zeroplan.units import DTYPE_BYTES, FP32
 
-__all__ = ["Dtypes", "autocasts", "dtypes"]
+__all__ = ["Dtypes", "autocasts", "computes_on_stored", "dtypes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +46,10 @@ class Dtypes:
 def autocasts(row: Sharding, training: TrainingChoice) -> bool:
     """Whether torch.autocast casts what matmuls read: nothing else casts under DDP."""
     narrows = DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
-    return narrows and _whole(row)
+    return narrows and computes_on_stored(row)
 
 
-def _whole(row: Sharding) -> bool:
+def computes_on_stored(row: Sharding) -> bool:
     """Whether modules compute on the parameters themselves, which no wrapper casts."""
     return row.framework in ("ddp", "torch-zero1", "single")
 
@@ -67,18 +66,6 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(row, training, rule)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
-    if compute > stored and _whole(row):
-        raise SpecError(
-            f"training.compute_dtype = {training.compute_dtype} is wider than parameter_dtype = "
-            f"{training.parameter_dtype}, and autocast, which {row.strategy} would need, only "
-            "narrows: give both alike, or name fsdp2."
-        )
-    autocast = autocasts(row, training)
-    if autocast and training.fp8 != "none":
-        raise SpecError(
-            f'training.fp8 = "{training.fp8}" is not modelled under torch.autocast: set '
-            f"parameter_dtype = {training.compute_dtype}, or use FSDP or DeepSpeed."
-        )
     reduces = row.framework in ("fsdp1", "fsdp2")
     reduce = DTYPE_BYTES[training.reduce_dtype or "fp32"] if reduces else stored
     return Dtypes(
@@ -87,10 +74,10 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         reduce=reduce,
         gradient=stored,
         master=master,
-        state=FP32 if master else stored,
+        state=DTYPE_BYTES[training.optimizer_state_dtype or "fp32"] if master else stored,
         rule=rule,
         implementation=training.optimizer_implementation or rule.implementations[0],
-        autocast=autocast,
+        autocast=autocasts(row, training),
     )
 
 

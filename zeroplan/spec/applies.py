@@ -19,6 +19,7 @@ _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
 _ZERO3: Final = frozenset[Strategy]({"zero3"})
 
 _READERS: Final[dict[str, frozenset[Strategy]]] = {
+    "training.optimizer_state_dtype": _DDP | _FSDP | frozenset[Strategy]({"none"}),
     "training.optimizer_in_backward": _FSDP2 | frozenset[Strategy]({"none"}),
     "sharding.shard_size": _FSDP,
     "sharding.replicate_size": frozenset({"hsdp", "fsdp1"}),

@@ -122,12 +122,16 @@ class TrainingChoice:
     """Optimizer, which sets the states per parameter."""
     optimizer_implementation: OptimizerImplementation | None = None
     """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
+    optimizer_state_dtype: StoredDtype | None = None
+    """Dtype of optimizer states beside a master copy (Megatron's precision-aware); auto is fp32."""
     optimizer_bytes_per_parameter: StateBytes | None = None
     """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
     optimizer_in_backward: bool = False
     """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
     ema: Average = "none"
     """Dtype of a running average of the parameters, kept and sharded as they are."""
+    reference_model: bool = False
+    """Whether a frozen copy in the compute dtype runs forward before the model (DPO, PPO)."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
     load: Loading | None = None

@@ -15,9 +15,10 @@ def verify(run: Run) -> Run:
     _verify_groups(run.sharding, run.cluster.gpus)
     _verify_zero_plus_plus(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
-    _verify_optimizer_in_backward(run.training)
+    _verify_optimizer(run.training)
     _verify_float8(run)
     _verify_offload(run)
+    _verify_reference(run)
     return run
 
 
@@ -57,8 +58,16 @@ def _verify_checkpointing(training: TrainingChoice) -> None:
         )
 
 
-def _verify_optimizer_in_backward(training: TrainingChoice) -> None:
-    """Refuse what needs gradients that have gone: adding them up, and the norm of all of them."""
+def _verify_optimizer(training: TrainingChoice) -> None:
+    """Refuse states of their own dtype without a master, and what needs gradients that have gone.
+
+    Gradients that go at once can be neither added up nor measured together.
+    """
+    if training.optimizer_state_dtype is not None and not training.master_copy:
+        raise SpecError(
+            f'training.optimizer_state_dtype = "{training.optimizer_state_dtype}" needs master_copy '
+            "= true: without one the states have the parameters' dtype."
+        )
     if not training.optimizer_in_backward:
         return
     for key, usual in (("gradient_accumulation_steps", 1), ("gradient_clipping", 0.0)):
@@ -97,6 +106,7 @@ def _verify_offload(run: Run) -> None:
     obstacles = {
         "training.optimizer_in_backward = true": training.optimizer_in_backward,
         f"training.ema = {training.ema}": training.ema != "none",
+        "training.reference_model = true": training.reference_model,
         "sharding.fp8_all_gather = true": sharding.fp8_all_gather,
     }
     for name, met in obstacles.items():
@@ -105,6 +115,15 @@ def _verify_offload(run: Run) -> None:
                 f"{name} is not modelled with sharding.offload_parameters = "
                 f"{sharding.offload_parameters} by this version: set one of the two otherwise."
             )
+
+
+def _verify_reference(run: Run) -> None:
+    ranks = run.sharding.reshard_after_forward
+    if run.training.reference_model and not isinstance(ranks, bool):
+        raise SpecError(
+            f"training.reference_model = true does not go with reshard_after_forward = {ranks}: "
+            "no backward gathers the copy again. Use true or false."
+        )
 
 
 def _verify_groups(sharding: ShardingChoice, gpus: int) -> None:

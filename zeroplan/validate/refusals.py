@@ -43,6 +43,9 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
     )
     obstacles = {
         f"training.optimizer = {training.optimizer!r}": training.optimizer not in OPTIMIZERS,
+        f"training.optimizer = {training.optimizer!r} under {row.strategy}": (
+            training.optimizer == "muon" and row.framework == "fsdp2"
+        ),
         f"model.loss = {run.model.loss!r}": run.model.loss not in LOSSES,
         "model.compile": run.model.compile,
         "training.master_copy": training.master_copy,

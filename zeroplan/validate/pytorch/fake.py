@@ -12,6 +12,7 @@ from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.model import own, published
 from zeroplan.validate.pytorch.offload import two_sides
 from zeroplan.validate.pytorch.optimizers import fullest_rank, make_optimizer
+from zeroplan.validate.pytorch.reference import frozen_copy, frozen_plan
 from zeroplan.validate.pytorch.step import Setup, batches, observe
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import ModelClass, Observation
@@ -31,16 +32,18 @@ def fake_step(question: Question, plan: Plan, model_class: ModelClass) -> Observ
     ranks = int(plan.groups.world.ranks)
     with fake_group(ranks, 0):
         rank = fullest_rank(subject.module, plan)
+    frozen = frozen_plan(plan)
+    copy = None if frozen is None else _subject(question, frozen, model_class)
     with fake_group(ranks, rank):
-        return _observed(subject, plan)
+        return _observed(subject, plan, copy)
 
 
-def _observed(subject: Subject, plan: Plan) -> Observation:
+def _observed(subject: Subject, plan: Plan, copy: Subject | None) -> Observation:
     try:
         with fake_tensors() as mode:
             ledger = Ledger(mode)
             with ledger, ledger.following_resizes(), subject.conditions(), two_sides(ledger, plan):
-                return observe(_setup(subject, plan, ledger), ledger)
+                return observe(_setup(subject, plan, copy, ledger), ledger)
     except RuntimeError as error:  # what PyTorch raises for a combination that it does not have
         reason, *_ = str(error).splitlines()
         raise MissingPartError(f"torch {torch.__version__} cannot run this: {reason}") from error
@@ -53,7 +56,7 @@ def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject
         return published(model_keys(question.run.model.source), plan)
 
 
-def _setup(subject: Subject, plan: Plan, ledger: Ledger) -> Setup:
+def _setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -> Setup:
     module = wrap(subject, plan)
     if plan.offload:
         ledger.send_to_host(module.parameters())
@@ -63,6 +66,7 @@ def _setup(subject: Subject, plan: Plan, ledger: Ledger) -> Setup:
     if optimizer is not None and plan.training.ema != "none":
         optimizer.keep_averages()
     return Setup(
+        reference=None if copy is None else frozen_copy(copy, plan),
         plan=plan,
         subject=subject,
         module=module,

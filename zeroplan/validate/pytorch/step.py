@@ -14,6 +14,7 @@ from zeroplan.validate.pytorch.frameworks import clip_gradients, micro_step
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.loss import loss_of
 from zeroplan.validate.pytorch.optimizers import Optimizer
+from zeroplan.validate.pytorch.reference import Reference
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import PHASES, Held, Observation, Phase
 
@@ -31,6 +32,8 @@ class Setup:
     optimizer: Optimizer | None
     batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     """Token ids and labels of each micro-step."""
+    reference: Reference | None = None
+    """A frozen copy, where one runs before the model."""
     logits: list[torch.Tensor] = field(default_factory=list)
     """Those of the last micro-step, where the training loop holds them."""
 
@@ -58,10 +61,13 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
     copies = setup.optimizer.averages if setup.optimizer else []
-    parameters = ledger.bytes_of((*setup.module.parameters(), *copies))
+    frozen = setup.reference
+    weights = (*setup.module.parameters(), *copies, *(frozen.parameters if frozen else ()))
+    parameters = ledger.bytes_of(weights)
     optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
     inputs = (tensor for pair in setup.batches for tensor in pair)
-    others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
+    tables = (*setup.module.buffers(), *(frozen.module.buffers() if frozen else ()))
+    others = ledger.bytes_of((*inputs, *tables, *setup.logits))
     with watch.log:
         _step(setup, watch)
     return Observation(
@@ -90,6 +96,8 @@ def _step(setup: Setup, watch: _Watch) -> None:
     for index, batch in enumerate(setup.batches):
         with micro_step(module, plan, last=index + 1 == plan.micro_steps):
             watch.begin("forward")
+            if setup.reference is not None:
+                setup.reference.forward(batch)
             loss = loss_of(module, setup.subject, plan, batch, setup.logits)
             watch.after_forwards.append(watch.ledger.total)
             watch.begin("backward")
