@@ -26,6 +26,8 @@ DISAGREEMENT: Final = 2.0
 """Error of one large message in ten beyond which the points contradict each other. [1]"""
 
 SMALLEST_BAND: Final = 0.02
+UNTESTED_BAND: Final = 0.15
+"""Least half-width of a band with points held out, and without. [1]"""
 OWN_POINTS_FLATTER: Final = 2.0
 """What errors on fitted points are multiplied by where nothing could be held out. [1]"""
 
@@ -150,9 +152,9 @@ def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
 
     def worst(sizes: Sequence[str]) -> float:
         held = [e.band for size in sizes if (e := _class(outside.errors, size))]
-        flatter = 1.0 if held else OWN_POINTS_FLATTER
+        flatter, least = (1.0, SMALLEST_BAND) if held else (OWN_POINTS_FLATTER, UNTESTED_BAND)
         own = [e.band * flatter for size in sizes if (e := _class(errors, size))]
-        return ceil(100 * max([*held, *own, SMALLEST_BAND])) / 100
+        return ceil(100 * max([*held, *own, least])) / 100
 
     large = max(SMALLEST_BAND, worst(("large",)))
     return {True: large, False: max(large, worst(("medium", "small")))}
