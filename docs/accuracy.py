@@ -18,10 +18,20 @@ from zeroplan.backtesting.record import Score, Summary
 from zeroplan.backtesting.runs import MEMORY
 from zeroplan.backtesting.table import read_table
 from zeroplan.estimation.answer import answer
+from zeroplan.hardware import load_catalogue
 
 PAGE: Final = Path(__file__).parent / "accuracy.md"
 BLOCK: Final = re.compile(r"<!-- (?P<name>\w+) -->\n.*?<!-- end -->", re.DOTALL)
 LOSSES: Final = ("fp32-logits", "model-dtype-logits", "compiled", "fused-linear")
+HELD_OUT: Final = (
+    "link",
+    "points",
+    "fitted, > 16 MiB [%]",
+    "held out, > 16 MiB [%]",
+    "1-16 MiB [%]",
+    "<= 1 MiB [%]",
+    "held out",
+)
 MISS: Final = 0.10
 """Errors beyond this are listed one by one."""
 
@@ -69,6 +79,22 @@ def misses(scores: Iterable[Score], runs: Path) -> Iterator[tuple[object, ...]]:
         yield score.id, kind, f"{score.measured / 2**30:.1f}", *errors
 
 
+def held_out() -> Iterator[tuple[object, ...]]:
+    """Write what `zeroplan calibrate` found on points that it left out."""
+    catalogue = load_catalogue()
+    for link in catalogue.link_ids():
+        fit = catalogue.link(link).fit
+        if fit is not None:
+            errors = (
+                fit.median_error_large,
+                fit.held_out_error_large,
+                fit.held_out_error_medium,
+                fit.held_out_error_small,
+            )
+            figures = ("" if error is None else percent(error) for error in errors)
+            yield link, fit.points, *figures, fit.held_out or "nothing: too little is left"
+
+
 def tables(runs: Path, collectives: Path) -> dict[str, str]:
     """Return the page's tables by name."""
     found, calls = backtest(runs), backtest_collectives(collectives)
@@ -81,6 +107,7 @@ def tables(runs: Path, collectives: Path) -> dict[str, str]:
         "peaks": table(("source", *errors), by_group(peaks)),
         "misses": table(("row", "kind", "measured [GiB]", *losses), misses(scores, runs)),
         "steps": table(("source", *errors), by_group(steps)),
+        "held_out": table(HELD_OUT, held_out()),
         "calls": table((*calls.summary[0].group, *errors), by_group(calls.summary)),
     }
 

@@ -41,6 +41,15 @@ def test_streams_run_side_by_side() -> None:
     assert timing.exposed_communication_seconds == pytest.approx(SENT - WORK)
 
 
+def test_a_communicator_runs_one_collective_at_a_time() -> None:
+    """FSDP2's all-gathers and reduce-scatters have two streams and one communicator."""
+    beside = replace(SEND, stream="reduce-scatter")
+    assert _walk(SEND, beside).step_seconds == pytest.approx(2 * SENT)
+    other = replace(GATHER, group=replace(GATHER.group, name="replicate"))
+    apart = replace(beside, collective=other)
+    assert _walk(SEND, apart).step_seconds == pytest.approx(SENT)
+
+
 def test_what_waits_starts_when_the_other_stream_has_ended() -> None:
     timing = _walk(SEND, replace(KERNEL, waits=("all-gather",)))
     assert timing.step_seconds == pytest.approx(SENT + WORK)

@@ -26,6 +26,8 @@ DISAGREEMENT: Final = 2.0
 """Error of one large message in ten beyond which the points contradict each other. [1]"""
 
 SMALLEST_BAND: Final = 0.02
+UNTESTED_BAND: Final = 0.15
+"""Least half-width of a band with points held out, and without. [1]"""
 OWN_POINTS_FLATTER: Final = 2.0
 """What errors on fitted points are multiplied by where nothing could be held out. [1]"""
 
@@ -41,6 +43,8 @@ class Choice:
     """Keys of the profile; all if there are none."""
     collectives: tuple[str, ...] = ()
     """Names as in the table; all if there are none."""
+    gpus: tuple[str, ...] = ()
+    """Profiles of GPUs; all if there are none."""
     min_bytes: int = 0
     """Smallest message. [B]"""
     equal_sources: bool = False
@@ -81,6 +85,7 @@ def calibrate_collectives(
     start = catalogue.link(link)
     rows, skipped = measured_collectives(table, catalogue)
     used = _used(rows, start, choice)
+    others = [row for row in _used(rows, start, replace(choice, collectives=())) if row not in used]
     if not used:
         others = sorted({row.outer.id for row in rows})
         raise SpecError(f"{table}: no such row ran on {link!r}; it has {', '.join(others)}.")
@@ -88,7 +93,7 @@ def calibrate_collectives(
     found = _found(start, points, choice)
     errors = errors_of(found.link, points)
     _check_agreement(errors, link)
-    outside = held_out(start, found.constants, points)
+    outside = held_out(start, found, points, sweeps(others))
     fit = replace(
         _origin(used, errors, outside),
         command=_command(Path(table), link, choice),
@@ -112,6 +117,7 @@ def _used(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured
         if row.outer.id == link.id
         and row.call.message_bytes >= choice.min_bytes
         and (not choice.collectives or row.call.name in choice.collectives)
+        and (not choice.gpus or row.cells.text("gpu").lower() in choice.gpus)
     ]
 
 
@@ -145,9 +151,10 @@ def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
     """Return the half-widths of the constants for large messages and of the others. [1]"""
 
     def worst(sizes: Sequence[str]) -> float:
-        held = [e.p90 for size in sizes if (e := _class(outside.errors, size))]
-        own = [e.p90 * OWN_POINTS_FLATTER for size in sizes if (e := _class(errors, size))]
-        return ceil(100 * max(held or own or [SMALLEST_BAND])) / 100
+        held = [e.band for size in sizes if (e := _class(outside.errors, size))]
+        flatter, least = (1.0, SMALLEST_BAND) if held else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        own = [e.band * flatter for size in sizes if (e := _class(errors, size))]
+        return ceil(100 * max([*held, *own, least])) / 100
 
     large = max(SMALLEST_BAND, worst(("large",)))
     return {True: large, False: max(large, worst(("medium", "small")))}
@@ -202,6 +209,8 @@ def _held_out_words(outside: HeldOut) -> str:
         words.append(f"each of {', '.join(outside.sources)}")
     if outside.by_file:
         words.append(f"each file of {', '.join(outside.by_file)}")
+    if outside.collectives:
+        words.append(f"every {', '.join(outside.collectives)}")
     return "; ".join(words)
 
 
@@ -212,6 +221,8 @@ def _command(table: Path, link: str, choice: Choice) -> str:
         parts.append(f"--constants {','.join(choice.constants)}")
     if choice.collectives:
         parts.append(f"--only {','.join(choice.collectives)}")
+    if choice.gpus:
+        parts.append(f"--gpus {','.join(choice.gpus)}")
     if choice.min_bytes:
         parts.append(f"--min-bytes {choice.min_bytes}")
     if choice.equal_sources:

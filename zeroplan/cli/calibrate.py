@@ -43,6 +43,7 @@ def calibrate(
     only: Annotated[
         str, typer.Option(metavar="NAME,NAME", help="Use these collectives only.")
     ] = "",
+    gpus: Annotated[str, typer.Option(metavar="ID,ID", help="Use runs on these GPUs only.")] = "",
     min_bytes: Annotated[str, typer.Option(metavar="N", help="Use no smaller messages. [B]")] = "0",
     equal_sources: Annotated[
         bool,
@@ -71,6 +72,7 @@ def calibrate(
         choice=Choice(
             constants=_words(constants),
             collectives=_words(only),
+            gpus=_words(gpus.lower()),
             min_bytes=int(min_bytes),
             equal_sources=equal_sources,
         ),

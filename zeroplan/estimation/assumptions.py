@@ -110,8 +110,16 @@ def _link(link: Link) -> Iterable[Assumption]:
         ("share of the line rate", link.bandwidth_efficiency),
         ("latency of a ring step", link.latency_seconds),
         ("start of a collective", link.base_seconds),
+        ("small messages: share of the bandwidth", link.small_message_efficiency),
+        ("small messages: latency of a step", link.small_message_latency_seconds),
+        ("small messages: start", link.small_message_base_seconds),
+        ("share of the line rate in the switch", link.switch_efficiency),
+        ("start in the switch, per GPU", link.switch_latency_seconds),
+        ("share of the bandwidth in a tree", link.tree_efficiency),
+        ("most that a host's sockets carry", link.host_bytes_per_second),
     ):
-        yield _quantity(f"{link.id}: {name}", quantity)
+        if quantity is not None:
+            yield _quantity(f"{link.id}: {name}", quantity)
 
 
 def _quantity(name: str, quantity: Quantity) -> Assumption:

@@ -25,6 +25,8 @@ def _remarks(result: Calibration) -> Iterator[str]:
         yield f"Held out whole: {', '.join(result.held_out.sources)}"
     if result.held_out.by_file:
         yield f"Held out file by file: {', '.join(result.held_out.by_file)}"
+    if result.held_out.collectives:
+        yield f"Predicted only: {', '.join(result.held_out.collectives)}"
     if result.held_out.missing:
         yield f"Not held out, as too little is left: {', '.join(result.held_out.missing)}"
     if result.kept:

@@ -180,14 +180,19 @@ class _Walk:
         ready = clocks.get(stream, 0.0)
         for name in event.waits:
             ready = self._later(ready, clocks.get(name, 0.0))
+        line = "" if event.collective is None else f"communicator of {event.collective.group.name}"
+        if line:
+            ready = self._later(ready, clocks.get(line, 0.0) - price.seconds)
         begun = clocks.get(HOST, 0.0)
         issued = clocks[HOST] = begun + price.issue
         start = self._later(ready, begun)
         seconds = price.seconds + price.sent + price.moved
-        if stream == "compute" and event.collective is None:
+        if stream == "compute" and not line:
             seconds = seconds + self.gpu.overlap_slowdown * self._overlap(start, seconds)
         end = self._later(start + seconds, issued)
         clocks[stream] = end
+        if line:
+            clocks[line] = end
         if event.mark:
             clocks[event.mark] = end
         totals = self.totals
@@ -267,8 +272,9 @@ def walk(
 
     An event starts when its stream is free, what it waits for has ended and the host has come to
     it, and ends no earlier than its last kernel was issued. Each step begins with an idle host:
-    training loops read the loss or the norm of the last one. Without overlap (gloo) collectives run
-    on the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
+    training loops read the loss or the norm of the last one. A communicator runs one collective at
+    a time, whatever streams they are on (pytorch#186335). Without overlap (gloo) collectives run on
+    the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
     priced by `offload`; a second run without it shows how much of the waiting that is.
     """
     state = _Walk(gpu, wires, host, overlaps, fuses, offload)
