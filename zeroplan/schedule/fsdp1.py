@@ -80,7 +80,7 @@ def fsdp1_script(plan: Plan) -> Script:
     recorder.phase = "optimizer"
     pieces = _pieces(step)
     if plan.training.gradient_clipping:
-        clip_by_local_norm(recorder, sum(piece.times for piece in pieces), plan.groups.shard)
+        clip_by_local_norm(recorder, pieces, plan.groups.shard, itemsize=plan.dtypes.gradient)
     torch_optimizer_step(recorder, pieces, plan.dtypes)
     if drops and not late:
         _release_gradients(step, "zero_grad")

@@ -64,8 +64,7 @@ def fsdp2_script(plan: Plan) -> Script:
     ranks = plan.groups.shard.ranks
     pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
-        tensors = sum(piece.times for piece in pieces)
-        clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
+        clip_by_norm_vector(recorder, pieces, plan.groups.shard, itemsize=plan.dtypes.gradient)
     if plan.updates_in_backward:
         recorder.emit("optimizer step", "optimizer", waits=("reduce-scatter",))
     else:
