@@ -49,8 +49,8 @@ PULL: Final = 1.0
 """Weight of the start beside the runs, of which each source has the square root of its number."""
 SMALL: Final = 0.02
 """Errors below this are squared, not weighted: measurements repeat no better."""
-ROUNDS, SWEEPS = 2, 40
-"""Times that the model is made linear; sweeps over the constants in each."""
+SWEEPS: Final = 40
+"""Times that every constant is moved."""
 NUDGE: Final = 0.03
 """Relative change of a constant by which its effect is found."""
 
@@ -144,65 +144,58 @@ def informs(run: Run) -> bool:
     )
 
 
-def fit(runs: Iterable[Run]) -> Constants:
-    """Fit the constants to runs: least absolute relative errors, each source of equal weight."""
-    runs, constants = list(runs), dict(START)
-    sizes = Counter((run.source_id, run.gpu.family) for run in runs)
-    weights = [1 / sqrt(sizes[run.source_id, run.gpu.family]) for run in runs]
-    for _ in range(ROUNDS):
-        lines = [_line(run, constants) for run in runs]
-        _descend(constants, lines, weights)
-    return constants
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A run's logarithmic error, linear in the logarithms of the constants."""
+    """A run's logarithmic error, linear in the logarithms of the constants over their start."""
 
+    source_id: str
+    family: str
     error: float
     slopes: Constants
 
 
-def _line(run: Run, constants: Constants) -> _Line:
+def fit(runs: Iterable[Run]) -> Constants:
+    """Fit the constants to runs: least absolute relative errors, each source of equal weight."""
+    return _fit([_line(run) for run in runs])
+
+
+def _line(run: Run) -> _Line:
     def error(changed: Constants) -> float:
-        return log(run.timed(changed)[0].step_seconds / run.measured)
+        return log(run.timed(START | changed)[0].step_seconds / run.measured)
 
-    now = error(constants)
-    own = (name for name in constants if name.partition(".")[2] in ("", run.gpu.family))
-    slopes = {
-        name: (error(constants | {name: constants[name] * (1 + NUDGE)}) - now) / log(1 + NUDGE)
-        for name in own
-    }
-    return _Line(now, slopes)
+    now, family = error({}), run.gpu.family
+    own = [name for name in START if name.partition(".")[2] in ("", family)]
+    moved = {name: error({name: START[name] * (1 + NUDGE)}) for name in own}
+    slopes = {name: (after - now) / log(1 + NUDGE) for name, after in moved.items()}
+    return _Line(source_id=run.source_id, family=family, error=now, slopes=slopes)
 
 
-def _descend(constants: Constants, lines: list[_Line], weights: list[float]) -> None:
+def _fit(lines: list[_Line]) -> Constants:
     """Move one constant after the other to where the weighted squares of the errors are least.
 
     Squares are weighted by the inverse of the error, so that in the end absolute errors count.
     """
-    moves = dict.fromkeys(constants, 0.0)
+    sizes = Counter((line.source_id, line.family) for line in lines)
+    moves = dict.fromkeys(START, 0.0)
     for _ in range(SWEEPS):
-        for name, value in constants.items():
-            top = PULL * (log(START[name] / value) - moves[name])
-            bottom = PULL
-            for line, weight in zip(lines, weights, strict=True):
+        for name, value in START.items():
+            top, bottom = -PULL * moves[name], PULL
+            for line in lines:
                 slope = line.slopes.get(name, 0.0)
                 error = line.error + sum(s * moves[other] for other, s in line.slopes.items())
-                scale = weight * slope / max(abs(error), SMALL)
-                top, bottom = top - scale * error, bottom + scale * slope
+                weight = slope / max(abs(error), SMALL) / sqrt(sizes[line.source_id, line.family])
+                top, bottom = top - weight * error, bottom + weight * slope
             low, high = log(LEAST / value), log(MOST.get(name, 1.0) / value)
             moves[name] = min(max(moves[name] + top / bottom, low), high)
-    for name in constants:
-        constants[name] *= exp(moves[name])
+    return {name: value * exp(moves[name]) for name, value in START.items()}
 
 
 def held_out(runs: Iterable[Run], told: Callable[[str, Constants], None]) -> Iterator[Score]:
     """Predict every run with constants fitted without its source, and tell these by source."""
     runs = list(runs)
-    informing = [run for run in runs if informs(run)]
+    lines = [_line(run) for run in runs if informs(run)]
     for source in dict.fromkeys(run.source_id for run in runs):
-        constants = fit(run for run in informing if run.source_id != source)
+        constants = _fit([line for line in lines if line.source_id != source])
         told(source, constants)
         for run in runs:
             if run.source_id == source:

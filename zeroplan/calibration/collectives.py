@@ -87,8 +87,8 @@ def calibrate_collectives(
     used = _used(rows, start, choice)
     others = [row for row in _used(rows, start, replace(choice, collectives=())) if row not in used]
     if not used:
-        others = sorted({row.outer.id for row in rows})
-        raise SpecError(f"{table}: no such row ran on {link!r}; it has {', '.join(others)}.")
+        links = ", ".join(sorted({row.outer.id for row in rows}))
+        raise SpecError(f"{table}: no such row ran on {link!r}; it has {links}.")
     points = alike(sweeps(used)) if choice.equal_sources else sweeps(used)
     found = _found(start, points, choice)
     errors = errors_of(found.link, points)

@@ -22,8 +22,11 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan backtest runs.csv",
     "zeroplan backtest runs.csv --tolerance 0.1 --output errors.csv",
+    "zeroplan backtest runs.csv --plot parity.png --output parity.csv",
     "zeroplan backtest --collectives nccl.csv --json",
 )
+
+PICTURES: Final = (".png", ".svg", ".pdf")
 
 SILENT_SECONDS: Final = 1.0
 """Progress is shown after this. [s]"""
@@ -52,6 +55,10 @@ def backtest(
         str | None,
         typer.Option("--output", "-o", metavar="OUT.csv", help="Write every prediction there."),
     ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="OUT.png", help="Draw predicted over measured; svg and pdf work too."),
+    ] = None,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,6 +79,8 @@ def backtest(
         raise SpecError(f"{file}: no row can be predicted; {why}")
     if output is not None:
         write_whole(Path(output), result.to_csv(), "--output")
+    if plot is not None:
+        _draw(result, Path(plot))
     if as_json:
         sys.stdout.write(f"{result.to_json()}\n")
     else:
@@ -104,6 +113,20 @@ def _fraction(text: str) -> float:
     if not value >= 0:
         raise UsageError(f"--tolerance {text!r}: write a fraction of 0 or more, 0.1 for 10 %.")
     return value
+
+
+def _draw(result: "Backtest", path: Path) -> None:
+    """Draw a chart and tell in words what it shows."""
+    if path.suffix not in PICTURES:
+        known = ", ".join(PICTURES)
+        raise UsageError(f"--plot {path}: a picture's name ends in one of {known}.")
+    from zeroplan.report.parity import write_parity  # noqa: PLC0415  # matplotlib takes its time
+
+    try:
+        words = write_parity(result, path)
+    except OSError as error:
+        raise UsageError(f"--plot {path}: {error.strerror}.") from None
+    sys.stderr.write(f"wrote {path}: {words}\n")
 
 
 def _progress() -> Callable[[int, int], None]:

@@ -85,8 +85,8 @@ def fsdp1_script(plan: Plan) -> Script:
     recorder.phase = "optimizer"
     pieces = _pieces(step)
     if plan.training.gradient_clipping:
-        tensors = 0 if plan.offload else sum(piece.times for piece in pieces)
-        clip_by_local_norm(recorder, tensors, plan.groups.shard)
+        held = [] if plan.offload else pieces
+        clip_by_local_norm(recorder, held, plan.groups.shard, itemsize=plan.dtypes.gradient)
     if plan.offload:
         host_step(recorder, pieces, plan.dtypes)
     else:

@@ -73,10 +73,9 @@ def fsdp2_script(plan: Plan) -> Script:
     ranks = plan.groups.shard.ranks
     pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
-        tensors = sum(piece.times for piece in pieces)
         clip_by_norm_vector(
             recorder,
-            tensors,
+            pieces,
             plan.groups.shard,
             itemsize=plan.dtypes.gradient,
             on_host=bool(plan.offload),

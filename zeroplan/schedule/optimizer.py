@@ -66,11 +66,6 @@ def torch_optimizer_step(
 ) -> None:
     """Update what a rank updates; what lives meanwhile depends on the implementation."""
     temporary = temporaries(pieces, held)
-    elements = sum(piece.elements * piece.times for piece in pieces)
-    states = sum(change.bytes for change in state_changes(pieces, held))
-    states += paged_bytes(pieces, held)
-    read = elements * (held.parameter + held.gradient) + states
-    written = elements * held.parameter + states
     recorder.emit(
         "optimizer step",
         "optimizer",
@@ -80,9 +75,24 @@ def torch_optimizer_step(
             Change("temporaries", "optimizer step", -temporary),
         ),
         steps=tuple(muon_matmuls(pieces)) if held.rule.update == "muon" else (),
-        traffic_bytes=read + written + 2 * temporary,
+        traffic_bytes=_traffic_bytes(pieces, held, temporary),
         launches=LAUNCHES[held.implementation] * sum(piece.times for piece in pieces),
     )
+
+
+def _traffic_bytes(pieces: list[Piece], held: Dtypes, temporary: Size) -> Size:
+    """HBM bytes of an update: what it reads and writes, once in a fused kernel. [B]
+
+    Adam's other implementations take eight kernels: the parameter passes four times, the gradient
+    twice, the moments three and five times and the denominator six times.
+    """
+    elements = sum(piece.elements * piece.times for piece in pieces)
+    states = sum(change.bytes for change in state_changes(pieces, held))
+    states += paged_bytes(pieces, held)
+    if held.rule.update == "adam" and held.implementation != "fused":
+        passes = 4 * held.parameter + 2 * held.gradient + 6 * held.state
+        return elements * passes + 4 * states
+    return elements * (2 * held.parameter + held.gradient) + 2 * (states + temporary)
 
 
 def temporaries(pieces: list[Piece], held: Dtypes) -> Size:
@@ -161,7 +171,7 @@ def _adafactor_together(pieces: list[Piece], held: Dtypes) -> Size:
 
 
 def clip_by_norm_vector(
-    recorder: Recorder, tensors: int, group: Group, *, itemsize: int, on_host: bool = False
+    recorder: Recorder, pieces: list[Piece], group: Group, *, itemsize: int, on_host: bool = False
 ) -> None:
     """Clip gradients held as DTensors: one all-reduce of a vector with a norm per parameter.
 
@@ -169,27 +179,37 @@ def clip_by_norm_vector(
 
     Source: torch.nn.utils.clip_grad_norm_ over DTensors (2.13); it spans the shard group only.
     """
-    _clip(recorder, 0 if on_host else tensors, group, tensors * itemsize)
+    size = itemsize * sum(piece.times for piece in pieces)
+    _clip(recorder, [] if on_host else pieces, group, size, itemsize=itemsize)
 
 
-def clip_by_local_norm(recorder: Recorder, tensors: int, group: Group) -> None:
+def clip_by_local_norm(
+    recorder: Recorder, pieces: list[Piece], group: Group, *, itemsize: int
+) -> None:
     """Clip gradients held as plain shards: one all-reduce of the sum of squares, 4 bytes.
 
     Source: FullyShardedDataParallel.clip_grad_norm_ (torch 2.13); it spans the shard group only.
     """
-    _clip(recorder, tensors, group, FP32)
+    _clip(recorder, pieces, group, FP32, itemsize=itemsize)
 
 
-def _clip(recorder: Recorder, tensors: int, group: Group, size: Size) -> None:
-    norms = tensors * ALLOCATION_BYTES
+def _clip(
+    recorder: Recorder, pieces: list[Piece], group: Group, size: Size, *, itemsize: int
+) -> None:
+    """Read the gradients for their norms, add these up across ranks, scale the gradients."""
+    norms = ALLOCATION_BYTES * sum(piece.times for piece in pieces)
+    gradients = itemsize * sum(piece.elements * piece.times for piece in pieces)
     collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
+    held = Change("temporaries", "gradient norms", norms)
+    recorder.emit("gradient norms", "optimizer", changes=(held,), traffic_bytes=gradients)
     recorder.emit(
         "clip gradients",
         "optimizer",
         stream="all-reduce",
-        changes=(
-            Change("temporaries", "gradient norms", norms),
-            Change("temporaries", "gradient norms", -norms),
-        ),
+        changes=(-held,),
         collective=collective if group.ranks > 1 else None,
+        waits=("compute",),
+    )
+    recorder.emit(
+        "scale gradients", "optimizer", traffic_bytes=2 * gradients, waits=("all-reduce",)
     )

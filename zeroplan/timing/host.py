@@ -52,6 +52,13 @@ COLLECTIVE: Final = Guess(
     unit="s",
     source="units of PyTorch 2.13 timed on a CPU, 0.25 to 0.4 ms",
 )
+GATHER: Final = Guess(
+    name="host time of a collective of ZeRO-3",
+    value=0.2e-3,
+    rel_uncertainty=0.5,
+    unit="s",
+    source="judgement: as one of FSDP without its hooks; partitions are sliced and freed one by one",
+)
 GRADIENT: Final = Guess(
     name="host time of a gradient's hook",
     value=15e-6,
@@ -113,7 +120,7 @@ def host_guesses(row: Sharding, *, compiled: bool) -> dict[str, Guess]:
     elif row.distributed:
         found["gradient_seconds"] = GRADIENT
     if row.framework == "deepspeed" and row.divides_parameters:
-        found["module_seconds"] = MODULE
+        found |= {"module_seconds": MODULE, "collective_seconds": GATHER}
     return found
 
 
