@@ -40,6 +40,8 @@ COLLECTIVES = (
 NAMES = {
     "_allgather_base_": "all_gather",
     "_reduce_scatter_base_": "reduce_scatter",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "allreduce_coalesced_": "all_reduce",
     "allreduce_": "all_reduce",
     "alltoall_base_": "all_to_all",
     "reduce_": "reduce",
@@ -98,8 +100,10 @@ class Ledger(TorchDispatchMode):
         return out
 
     def _call(self, name: str, args: tuple[Any, ...]) -> None:
-        sizes = [t.nbytes for t in tree_leaves(args) if isinstance(t, torch.Tensor)]
-        kept, sent = (sizes[0], sizes[1]) if "base" in name else (sum(sizes), sum(sizes))
+        given = [tree_leaves(arg) for arg in args[:2]]
+        kept, sent = (sum(t.nbytes for t in a if isinstance(t, torch.Tensor)) for a in given)
+        if not ("base" in name or "into" in name):
+            sent = kept
         key = f"{self.phase} {NAMES[name]}"
         count, before, after = self.calls.get(key, (0, 0, 0))
         self.calls[key] = (count + 1, before + sent, after + kept)

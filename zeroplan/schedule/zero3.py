@@ -22,10 +22,11 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import periods
 from zeroplan.schedule.zero3_coordinator import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
+from zeroplan.schedule.zero3_mics import PlacedParameters
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
-from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
+from zeroplan.schedule.zero3_structure import Action, Actions, Course, Hook, Lap, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
@@ -38,6 +39,7 @@ ROOT: Final = Hook(fetch=True)
 
 
 Acted = tuple[Action, ...]
+Laps = tuple[tuple[Actions, ...], ...]
 
 
 @dataclass(slots=True)
@@ -73,8 +75,7 @@ def zero3_script(plan: Plan) -> Script:
     form = {id(p): Gradient(p.elements, p.shape) for p in owned}
     fresh, roles = tuple([form[id(p)] for p in owned]), [p.role for p in owned]
     recorder = Recorder()
-    kind = QuantizedParameters if plan.choice.deepspeed.zero_quantized_weights else Parameters
-    parameters = kind(plan, recorder, tuple([each.elements for each in fresh]))
+    parameters = _kind_of_parameters(plan)(plan, recorder, tuple([each.elements for each in fresh]))
     shards = (parameters.shard(place) for place in range(len(owned)))
     step = _Step(
         plan=plan,
@@ -89,16 +90,36 @@ def zero3_script(plan: Plan) -> Script:
     structure = _structure(step)
     resident = _resident(step, structure.persistent)
     course = coordinate(structure)
-    for _, equal in groupby(course.micro_steps, key=id):
-        passes = list(equal)
-        with recorder.repeat(len(passes)):
-            _micro_step(step, passes[0])
+    for laps, times, last in _micro_steps(course, apart=plan.groups.replicate.ranks > 1):
+        step.gradients.averages = last and plan.groups.replicate.ranks > 1
+        with recorder.repeat(times):
+            _micro_step(step, laps)
     recorder.phase = "optimizer"
     parameters.act("parameters", course.left)
     update(plan, recorder, step.sub_groups)
     _gather_persistent(step, structure.persistent)
     parameters.drop_secondary()
     return Script(resident=resident, items=tuple(recorder.items))
+
+
+def _kind_of_parameters(plan: Plan) -> type[Parameters]:
+    settings = plan.choice.deepspeed
+    if settings.mics_shard_size is not None:
+        return PlacedParameters
+    return QuantizedParameters if settings.zero_quantized_weights else Parameters
+
+
+def _micro_steps(course: Course, *, apart: bool) -> Iterator[tuple[Laps, int, bool]]:
+    """Yield the micro-steps that go alike, how often, and whether the last is among them.
+
+    Where it is told apart it stands alone.
+    """
+    count = len(course.micro_steps)
+    numbered = [(laps, number == count) for number, laps in enumerate(course.micro_steps, 1)]
+    for (_, _), equal in groupby(numbered, key=lambda one: (id(one[0]), apart and one[1])):
+        passes = list(equal)
+        laps, last = passes[-1]
+        yield laps, len(passes), last
 
 
 def _gather_persistent(step: _Step, persistent: frozenset[int]) -> None:

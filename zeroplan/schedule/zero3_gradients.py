@@ -34,6 +34,8 @@ class Gradients:
     """Gradients that the bucket holds."""
     filled: int = 0
     """[elements]"""
+    averages: bool = False
+    """Whether the shards' copies are averaged after this micro-step (MiCS)."""
     standing: list[Gradient] = field(default_factory=list)
     """Those that stay in storages of their own."""
 
@@ -105,7 +107,7 @@ class Gradients:
         if not self.members:
             return
         settings, group = self.plan.choice.deepspeed, self.plan.groups.shard
-        if self.plan.groups.inter.ranks > 1:
+        if settings.zero_quantized_gradients and self.plan.groups.inter.ranks > 1:
             self._reduce_quantized()
             return
         wire, elements = wire_itemsize(self.plan), self.filled
@@ -126,7 +128,19 @@ class Gradients:
             traffic_bytes=2 * sum(change.bytes for change in copies if change.bytes > 0),
             waits=("compute",),
         )
+        if self.averages:
+            self._average(parts * accumulation_itemsize(self.plan))
         self.empty()
+
+    def _average(self, size: int) -> None:
+        """Average the parts with those of the other groups, in place in one coalesced call."""
+        self.recorder.emit(
+            "all-reduce",
+            "bucket",
+            stream=self.stream,
+            collective=collective("all_reduce", self.plan.groups.replicate, size, size),
+            traffic_bytes=2 * size,
+        )
 
     def _reduce_quantized(self) -> None:
         """Reduce the bucket gradient by gradient, in the order of registration."""

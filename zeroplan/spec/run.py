@@ -37,6 +37,7 @@ from zeroplan.spec.words import (
     Strategy,
     Synchronize,
     Tokens,
+    Version,
 )
 
 __all__ = [
@@ -175,6 +176,12 @@ class DeepSpeed:
     """Gathered parameters beyond which nothing is prefetched. [elements]"""
     stage3_max_reuse_distance: Elements = 1_000_000_000
     """Parameters used again within this distance are kept. [elements]"""
+    version: Version = "0.19.8"
+    """DeepSpeed's version, which decides what keys there are."""
+    mics_shard_size: Count | None = None
+    """MiCS, up to version 0.19.6: ranks that share one copy of the sharded state. [count]"""
+    mics_hierarchical_params_gather: bool = False
+    """MiCS: whether parameters are gathered between nodes, then inside them."""
     zero_hpz_partition_size: Count = 1
     """ZeRO++ hpZ: ranks that share a second copy of the parameters for backward; 1 is none. [count]"""
     zero_quantized_weights: bool = False
