@@ -20,13 +20,13 @@ from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import periods
-from zeroplan.schedule.zero3_coordinator import coordinate
+from zeroplan.schedule.zero3_course import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
 from zeroplan.schedule.zero3_mics import PlacedParameters
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
-from zeroplan.schedule.zero3_structure import Action, Actions, Course, Hook, Lap, Structure
+from zeroplan.schedule.zero3_structure import Action, Actions, Course, Hook, Lap, Laps, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
@@ -39,7 +39,6 @@ ROOT: Final = Hook(fetch=True)
 
 
 Acted = tuple[Action, ...]
-Laps = tuple[tuple[Actions, ...], ...]
 
 
 @dataclass(slots=True)

@@ -3,10 +3,18 @@
 from typing import Final
 
 from zeroplan.errors import SpecError
-from zeroplan.spec.run import ClusterChoice, DeepSpeed, Run, ShardingChoice, TrainingChoice
+from zeroplan.spec.run import (
+    ClusterChoice,
+    DeepSpeed,
+    Run,
+    ShardingChoice,
+    TrainingChoice,
+)
 
 __all__ = ["verify"]
 
+PARTITIONED: Final = (None, "zero3")
+"""Strategies that partition parameters by DeepSpeed, or all that are compared."""
 MICS_REMOVED: Final = (0, 19, 7)
 """The first version without it."""
 
@@ -38,7 +46,7 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
 def _verify_zero_plus_plus(sharding: ShardingChoice, cluster: ClusterChoice) -> None:
     """Refuse what stage 3 does; a secondary group larger than the world is the world to it."""
     settings, gpus = sharding.deepspeed, cluster.gpus
-    if sharding.strategy not in (None, "zero3"):
+    if sharding.strategy not in PARTITIONED:
         return
     if settings.zero_quantized_gradients and not settings.reduce_scatter:
         raise SpecError(
