@@ -40,7 +40,6 @@ COLLECTIVES = (
 NAMES = {
     "_allgather_base_": "all_gather",
     "_reduce_scatter_base_": "reduce_scatter",
-    "allreduce_coalesced_": "all_reduce",
     "allreduce_": "all_reduce",
     "alltoall_base_": "all_to_all",
     "reduce_": "reduce",
@@ -162,6 +161,16 @@ def gather_coalesced(
         dist.all_gather_into_tensor(output, given, group=group)
     LEDGER.coalesced = False
     return Done([*outputs, *inputs])
+
+
+def reduce_coalesced(tensors: list[torch.Tensor], group: Any = None, **_: object) -> None:
+    """MiCS's all-reduces in one call, in which gloo hangs."""
+    size = sum(t.nbytes for t in tensors)
+    LEDGER.count("all_reduce", size, size)
+    LEDGER.coalesced = True
+    for tensor in tensors:
+        dist.all_reduce(tensor, group=group)
+    LEDGER.coalesced = False
 
 
 class Quantizer:
@@ -397,6 +406,7 @@ def main() -> None:
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     deepspeed.comm.comm.cdb.all_gather_coalesced = gather_coalesced
+    deepspeed.comm.comm.cdb.all_reduce_coalesced = reduce_coalesced
     for case in json.loads(os.environ["CASES"]):
         measured = of_rank(case.get("rank", 0), measure(case, deepspeed))
         if dist.get_rank() == 0:
