@@ -59,7 +59,6 @@ class Ledger(TorchDispatchMode):
         self.peaks: dict[str, int] = {}
         self.calls: dict[str, tuple[int, int, int]] = {}
         self.live, self.hidden, self.phase = 0, 0, "start"
-        self.coalesced = False
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -90,7 +89,7 @@ class Ledger(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if func.namespace == "c10d" and name in NAMES and not self.coalesced:
+        if func.namespace == "c10d" and name in NAMES:
             self._call(name, args)
         if not self.hidden:
             for leaf in tree_leaves(out):
@@ -99,12 +98,9 @@ class Ledger(TorchDispatchMode):
         return out
 
     def _call(self, name: str, args: tuple[Any, ...]) -> None:
-        given = [tree_leaves(arg) for arg in args[:2]]
-        kept, sent = (sum(t.nbytes for t in a if isinstance(t, torch.Tensor)) for a in given)
-        self.count(NAMES[name], sent if "base" in name else kept, kept)
-
-    def count(self, name: str, sent: int, kept: int) -> None:
-        key = f"{self.phase} {name}"
+        sizes = [t.nbytes for t in tree_leaves(args) if isinstance(t, torch.Tensor)]
+        kept, sent = (sizes[0], sizes[1]) if "base" in name else (sum(sizes), sum(sizes))
+        key = f"{self.phase} {NAMES[name]}"
         count, before, after = self.calls.get(key, (0, 0, 0))
         self.calls[key] = (count + 1, before + sent, after + kept)
 
@@ -149,28 +145,6 @@ def isolate(call: Callable[..., Any]) -> Callable[..., Any]:
         return Done(tensors) if async_op else None
 
     return isolated
-
-
-def gather_coalesced(
-    outputs: list[torch.Tensor], inputs: list[torch.Tensor], group: Any = None, **_: object
-) -> Done:
-    """MiCS's all-gathers in one call, which gloo does not know."""
-    LEDGER.count("all_gather", sum(t.nbytes for t in inputs), sum(t.nbytes for t in outputs))
-    LEDGER.coalesced = True
-    for output, given in zip(outputs, inputs, strict=True):
-        dist.all_gather_into_tensor(output, given, group=group)
-    LEDGER.coalesced = False
-    return Done([*outputs, *inputs])
-
-
-def reduce_coalesced(tensors: list[torch.Tensor], group: Any = None, **_: object) -> None:
-    """MiCS's all-reduces in one call, in which gloo hangs."""
-    size = sum(t.nbytes for t in tensors)
-    LEDGER.count("all_reduce", size, size)
-    LEDGER.coalesced = True
-    for tensor in tensors:
-        dist.all_reduce(tensor, group=group)
-    LEDGER.coalesced = False
 
 
 class Quantizer:
@@ -405,8 +379,6 @@ def main() -> None:
     deepspeed.ops.op_builder.QuantizerBuilder = Quantizer
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-    deepspeed.comm.comm.cdb.all_gather_coalesced = gather_coalesced
-    deepspeed.comm.comm.cdb.all_reduce_coalesced = reduce_coalesced
     for case in json.loads(os.environ["CASES"]):
         measured = of_rank(case.get("rank", 0), measure(case, deepspeed))
         if dist.get_rank() == 0:
