@@ -220,6 +220,10 @@ def test_deepspeeds_estimator_is_led_to_the_peak(strategy: str) -> None:
     rows = told.accounting.rows
     assert sum(row.counted_bytes for row in rows) == whole + 18 * LLAMA_2_7B // 8
     assert sum(row.live_bytes for row in rows) == told.estimate.memory.peak_allocated_bytes
+    states = ("parameters", "gradients", "unsharded", "optimizer")
+    for buffer in told.buffers:
+        if buffer.category.startswith(states):
+            assert any(f"{buffer.owner} " in row.why for row in rows)
 
 
 def test_a_figure_at_the_end_of_its_band_gives_the_step_that_a_profile_with_it_gives(

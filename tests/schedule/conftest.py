@@ -60,6 +60,7 @@ def estimated(tmp_path: Path) -> Callable[[str, Case], StrategyEstimate]:
     return answer
 
 
+TWO_LEVELS = ("zero_quantized_gradients", "mics_hierarchical_params_gather")
 CASE: Case = {
     "strategy": "zero2",
     "ranks": 2,
@@ -126,9 +127,9 @@ def _plan(case: Case) -> Plan:
         groups=groups(
             gpus=ranks,
             gpus_per_node=case.get("ranks_per_node", 8),
-            shard_size=ranks,
+            shard_size=case["deepspeed"].get("mics_shard_size", ranks),
             secondary_size=case["deepspeed"].get("zero_hpz_partition_size", 1),
-            two_levels=case["deepspeed"].get("zero_quantized_gradients", False),
+            two_levels=any(case["deepspeed"].get(key, False) for key in TWO_LEVELS),
         ),
         training=training,
         choice=choice,

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroplan.schedule.zero3_coordinator import coordinate
+from zeroplan.schedule.zero3_course import coordinate
 from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
 
 SIZES = (40, 3, 25, 60, 3, 10)

@@ -89,9 +89,14 @@ def test_quantised_gradients_cross_the_nodes_as_int4() -> None:
 
 def test_what_an_all_to_all_sends_to_other_nodes() -> None:
     """64 GPUs: an eighth of the int4 gradients, seven parts of eight to the other nodes."""
-    keys = {"model": "llama-3.1-8b", "strategy": "zero3", "gpus": 64, "link": "ib"}
-    (plain,) = estimate(**keys).estimates  # type: ignore[arg-type]
-    (quantised,) = estimate(**keys, zero_quantized_gradients=True).estimates  # type: ignore[arg-type]
+    keys: dict[str, Any] = {
+        "model": "llama-3.1-8b",
+        "strategy": "zero3",
+        "gpus": 64,
+        "link": "ib",
+    }
+    (plain,) = estimate(**keys).estimates
+    (quantised,) = estimate(**keys, zero_quantized_gradients=True).estimates
     inter = next(each for each in quantised.communication.collectives if each.group == "inter")
     saved = (
         plain.communication.inter_node_wire_bytes - quantised.communication.inter_node_wire_bytes

@@ -19,6 +19,8 @@ from zeroplan.spec.toml import read_file
 
 __all__ = ["SpecCommand", "takes_run"]
 
+_NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
+"""Names that are not the key's own: it would be too short, or is another option's."""
 _SHORT: Final = {
     "model.source": "-m",
     "training.sequence_length": "-s",
@@ -73,7 +75,7 @@ def _run(spec: str | None, texts: dict[str, str | None]) -> run.Run:
 
 
 def _flag(dotted: str) -> str:
-    name = "model" if dotted == "model.source" else dotted.rpartition(".")[2]
+    name = _NAMES.get(dotted, dotted.rpartition(".")[2])
     return f"--{name.replace('_', '-')}"
 
 

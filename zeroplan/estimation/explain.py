@@ -49,18 +49,19 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
     now, chosen = _choose(whole)
     case = case_of(question, now, profiles)
     phase, peak = highest(case.found.phases)
+    buffers = buffers_at_peak(case.step, phase, peak)
     named = replace(question.run.sharding, strategy=now.strategy)
     return Explanation(
         inputs=replace(question.run, sharding=named),
         chosen=chosen,
         estimate=now,
         peak=moment(phase, peak, peak.bytes),
-        buffers=buffers_at_peak(case.step, phase, peak),
+        buffers=buffers,
         next_moments=next_moments(case.step, peak),
         remedies=remedies(case),
         memory_terms=memory_terms(case),
         host_terms=host_terms(case),
-        accounting=deepspeed_accounting(case),
+        accounting=deepspeed_accounting(case, buffers),
         time_terms=time_terms(case),
         sensitivities=sensitivities(case),
         notes=whole.notes,

@@ -1,11 +1,12 @@
 """Where the bytes come from: the states, the activations, the loss and what the driver adds."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_peak import highest_bytes
-from zeroplan.estimation.explain_record import Accounting, AccountingRow, Term
+from zeroplan.estimation.explain_record import Accounting, AccountingRow, Buffer, Term
 from zeroplan.estimation.record import Memory, PeakBreakdown
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, SEGMENT_BYTES
 from zeroplan.memory.reserved import replayed_reserved_bytes
@@ -169,8 +170,8 @@ def _replayed(step: Script, workspaces: int) -> str:
     return f"replayed block by block: {fixed}, with expandable segments {growing}"
 
 
-def deepspeed_accounting(case: Case) -> Accounting | None:
-    """Lay DeepSpeed's estimator beside what lives at the peak, part by part."""
+def deepspeed_accounting(case: Case, buffers: Iterable[Buffer]) -> Accounting | None:
+    """Lay DeepSpeed's estimator beside what lives at the peak, part by part, by name."""
     plan, peak = case.plan, case.now.memory.peak_breakdown_bytes
     if plan.row.strategy not in DEEPSPEED:
         return None
@@ -184,12 +185,17 @@ def deepspeed_accounting(case: Case) -> Accounting | None:
     if plan.row.divides_parameters and offload != "optimizer and parameters":
         claim += f" + 2 B x P / {ranks}"
     rows = (
-        _row("parameters", parameters, peak.parameters + peak.unsharded_parameters, claim),
+        _row(
+            "parameters",
+            parameters,
+            peak.parameters + peak.unsharded_parameters,
+            f"{claim}; {_living(buffers, 'parameters')}",
+        ),
         _row(
             "gradients and optimizer",
             states - parameters,
             peak.gradients + peak.unsharded_gradients + peak.optimizer,
-            _states_words(plan),
+            f"{_states_words(plan)}; {_living(buffers, 'gradients', 'optimizer')}",
         ),
         *_left_out(peak),
     )
@@ -208,6 +214,16 @@ def _states_words(plan: Plan) -> str:
         return "off the GPU"
     itemsize = 16 if plan.row.divides_parameters else 18
     return f"{itemsize} B x P / {plan.groups.shard.ranks}, fp32 gradients included"
+
+
+def _living(buffers: Iterable[Buffer], *names: str) -> str:
+    """List what lives of these categories, whole or in parts."""
+    sizes: Counter[str] = Counter()
+    for each in buffers:
+        if each.category.removeprefix("unsharded_") in names:
+            sizes[each.owner] += each.bytes
+    listed = (f"{owner} {_size(size)}" for owner, size in sizes.most_common())
+    return "live are " + (", ".join(listed) or "none")
 
 
 def _left_out(peak: PeakBreakdown) -> Iterator[AccountingRow]:

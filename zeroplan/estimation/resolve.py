@@ -93,8 +93,11 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
         elif row.replicates:
             shard = min(gpus, per_node)
     elif row.framework == "deepspeed" and row.divides_parameters:
-        secondary = min(gpus, choice.deepspeed.zero_hpz_partition_size)
-        two_levels = choice.deepspeed.zero_quantized_gradients
+        settings = choice.deepspeed
+        shard = settings.mics_shard_size or gpus
+        secondary = min(gpus, settings.zero_hpz_partition_size)
+        hierarchical = settings.mics_shard_size and settings.mics_hierarchical_params_gather
+        two_levels = bool(settings.zero_quantized_gradients or hierarchical)
     return groups(
         gpus=gpus,
         gpus_per_node=per_node,

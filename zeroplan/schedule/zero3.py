@@ -20,13 +20,14 @@ from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import periods
-from zeroplan.schedule.zero3_coordinator import coordinate
+from zeroplan.schedule.zero3_course import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
 from zeroplan.schedule.zero3_host import host_buffers, nvme_bytes
+from zeroplan.schedule.zero3_mics import PlacedParameters
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
-from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
+from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Laps, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
@@ -39,8 +40,6 @@ ROOT: Final = Hook(fetch=True)
 
 
 Acted = tuple[Action, ...]
-Laps = tuple[tuple[Actions, ...], ...]
-"""What is done in a micro-step, by lap."""
 
 
 @dataclass(slots=True)
@@ -76,8 +75,7 @@ def zero3_script(plan: Plan) -> Script:
     form = {id(p): Gradient(p.elements, p.shape) for p in owned}
     fresh, roles = tuple([form[id(p)] for p in owned]), [p.role for p in owned]
     recorder = Recorder()
-    kind = QuantizedParameters if plan.choice.deepspeed.zero_quantized_weights else Parameters
-    parameters = kind(plan, recorder, tuple([each.elements for each in fresh]))
+    parameters = _kind_of_parameters(plan)(plan, recorder, tuple([each.elements for each in fresh]))
     shards = (parameters.shard(place) for place in range(len(owned)))
     step = _Step(
         plan=plan,
@@ -111,14 +109,15 @@ def zero3_script(plan: Plan) -> Script:
 def _passes(step: _Step, micro_steps: Sequence[Laps]) -> Iterator[tuple[int, Laps]]:
     """Yield how often equal micro-steps happen, with what is done in each.
 
-    Where gradients go to the host, the first and the last one stand apart.
+    Where gradients go to the host, or copies of the shards are averaged (MiCS), the first and the
+    last one stand apart.
     """
     for _, equal in groupby(enumerate(micro_steps), key=lambda pair: id(pair[1])):
         passes = [place for place, _ in equal]
         laps = micro_steps[passes[0]]
         last = len(micro_steps) - 1
         cuts = [passes]
-        if step.plan.offload.optimizer != "none":
+        if step.plan.offload.optimizer != "none" or step.plan.groups.replicate.ranks > 1:
             cuts = [[p for p in passes if p == 0 < last], [p for p in passes if 0 < p < last]]
             cuts.append([p for p in passes if p == last])
         for cut in cuts:
@@ -126,6 +125,13 @@ def _passes(step: _Step, micro_steps: Sequence[Laps]) -> Iterator[tuple[int, Lap
                 step.gradients.boundary = cut[-1] == last
                 step.gradients.accumulates = cut[0] > 0
                 yield len(cut), laps
+
+
+def _kind_of_parameters(plan: Plan) -> type[Parameters]:
+    settings = plan.choice.deepspeed
+    if settings.mics_shard_size is not None:
+        return PlacedParameters
+    return QuantizedParameters if settings.zero_quantized_weights else Parameters
 
 
 def _gather_persistent(step: _Step, persistent: frozenset[int]) -> None:

@@ -116,7 +116,7 @@ class Gradients:
         if not self.members:
             return
         settings, group = self.plan.choice.deepspeed, self.plan.groups.shard
-        if self.plan.groups.inter.ranks > 1:
+        if settings.zero_quantized_gradients and self.plan.groups.inter.ranks > 1:
             self._reduce_quantized()
             return
         wire, elements = wire_itemsize(self.plan), self.filled
@@ -152,7 +152,19 @@ class Gradients:
                 stream=self.stream,
                 transfer=copied(self.plan.offload, self._sent(parts)),
             )
+        if self.boundary and self.plan.groups.replicate.ranks > 1:
+            self._average(parts * accumulation_itemsize(self.plan))
         self.empty()
+
+    def _average(self, size: int) -> None:
+        """Average the parts with those of the other groups, in place in one coalesced call."""
+        self.recorder.emit(
+            "all-reduce",
+            "bucket",
+            stream=self.stream,
+            collective=collective("all_reduce", self.plan.groups.replicate, size, size),
+            traffic_bytes=2 * size,
+        )
 
     def _reduce_quantized(self) -> None:
         """Reduce the bucket gradient by gradient, in the order of registration."""

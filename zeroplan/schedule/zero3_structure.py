@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from zeroplan.records import dataclass
 
-__all__ = ["Action", "Actions", "Course", "Hook", "Lap", "Structure"]
+__all__ = ["Action", "Actions", "Course", "Hook", "Lap", "Laps", "Structure"]
 
 
 class Hook(NamedTuple):
@@ -64,11 +64,14 @@ class Actions(NamedTuple):
     times: int = 1
 
 
+Laps = tuple[tuple[Actions, ...], ...]
+"""What is done in a micro-step, by lap, and last of all at the end of backward."""
+
+
 class Course(NamedTuple):
     """What happens in a step."""
 
-    micro_steps: tuple[tuple[tuple[Actions, ...], ...], ...]
-    """By lap, and last of all at the end of backward."""
+    micro_steps: tuple[Laps, ...]
     left: tuple[Action, ...]
     """Release of what is there after the last backward."""
 

@@ -54,15 +54,15 @@ def groups(
 
     A replicate group's members are `shard_size` apart, so one node holds
     gpus_per_node / shard_size of them, and never less than one. Groups of two levels, in the node
-    and between nodes, are formed where they are asked for and there is more than one node.
+    and between nodes, are formed where they are asked for and a shard group has several nodes.
     """
-    world = contiguous("world", gpus, gpus_per_node)
-    nodes = int(world.nodes) if two_levels else 1
-    local = int(world.ranks_per_node) if nodes > 1 else 1
+    shard = contiguous("shard", shard_size, gpus_per_node)
+    nodes = int(shard.nodes) if two_levels else 1
+    local = int(shard.ranks_per_node) if nodes > 1 else 1
     copies = gpus // shard_size
     per_node = min(copies, max(1, gpus_per_node // shard_size))
     return Groups(
-        shard=contiguous("shard", shard_size, gpus_per_node),
+        shard=shard,
         secondary=contiguous("secondary", secondary_size, gpus_per_node),
         replicate=Group(
             name="replicate",
@@ -70,7 +70,7 @@ def groups(
             nodes=ceil_div(copies, per_node),
             ranks_per_node=per_node,
         ),
-        world=world,
+        world=contiguous("world", gpus, gpus_per_node),
         intra=contiguous("intra", local, gpus_per_node),
         inter=Group(name="inter", ranks=nodes, nodes=nodes, ranks_per_node=1),
     )

@@ -42,6 +42,8 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,
     "sharding.deepspeed.sub_group_size": _ZERO3,
+    "sharding.deepspeed.mics_shard_size": _ZERO3,
+    "sharding.deepspeed.mics_hierarchical_params_gather": _ZERO3,
     "sharding.deepspeed.zero_hpz_partition_size": _ZERO3,
     "sharding.deepspeed.zero_quantized_weights": _ZERO3,
     "sharding.deepspeed.zero_quantized_gradients": _ZERO3,
@@ -93,6 +95,12 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
         notes.append(
             f"training.sequence_length = {asked} is beyond the {longest} positions that the file "
             "of the model allows."
+        )
+    version = run.sharding.deepspeed.version
+    if version != known["sharding.deepspeed.version"].default:
+        notes.append(
+            f"sharding.deepspeed.version = {version} decides which keys there are; defaults and "
+            "steps are those of 0.19.8, MiCS's of 0.19.6."
         )
     return tuple(notes)
 

@@ -1,9 +1,21 @@
 """Rules that join keys of a run; those of a single key stand in its type."""
 
+from typing import Final
+
 from zeroplan.errors import SpecError
-from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice, TrainingChoice
+from zeroplan.spec.run import (
+    ClusterChoice,
+    Run,
+    ShardingChoice,
+    TrainingChoice,
+)
 
 __all__ = ["verify"]
+
+PARTITIONED: Final = (None, "zero3")
+"""Strategies that partition parameters by DeepSpeed, or all that are compared."""
+MICS_REMOVED: Final = (0, 19, 7)
+"""The first version without it."""
 
 
 def verify(run: Run) -> Run:
@@ -13,7 +25,7 @@ def verify(run: Run) -> Run:
     """
     _verify_nodes(run.cluster)
     _verify_groups(run.sharding, run.cluster.gpus)
-    _verify_zero_plus_plus(run.sharding, run.cluster.gpus)
+    _verify_zero_plus_plus(run.sharding, run.cluster)
     _verify_checkpointing(run.training)
     _verify_optimizer(run.training)
     _verify_float8(run)
@@ -32,22 +44,53 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
         )
 
 
-def _verify_zero_plus_plus(sharding: ShardingChoice, gpus: int) -> None:
+def _verify_zero_plus_plus(sharding: ShardingChoice, cluster: ClusterChoice) -> None:
     """Refuse what stage 3 does; a secondary group larger than the world is the world to it."""
-    settings = sharding.deepspeed
-    if sharding.strategy not in (None, "zero3"):
+    settings, gpus = sharding.deepspeed, cluster.gpus
+    if sharding.strategy not in PARTITIONED:
         return
     if settings.zero_quantized_gradients and not settings.reduce_scatter:
         raise SpecError(
             "sharding.deepspeed.zero_quantized_gradients = true needs reduce_scatter = true in "
             "DeepSpeed: leave one of the two out."
         )
+    if settings.mics_shard_size is not None:
+        _verify_mics(sharding, settings.mics_shard_size, cluster)
     size = settings.zero_hpz_partition_size
     if size < gpus and gpus % size:
         raise SpecError(
             f"sharding.deepspeed.zero_hpz_partition_size = {size} does not divide cluster.gpus = "
             f"{gpus}: use the GPUs of a node, or another divisor."
         )
+
+
+def _verify_mics(sharding: ShardingChoice, size: int, cluster: ClusterChoice) -> None:
+    """Refuse MiCS where DeepSpeed does not have it, or not with these keys.
+
+    Source: `_REMOVED_ZERO_CONFIG_KEYS` in deepspeed/runtime/config.py (0.19.7),
+    `create_mics_comm_groups` in deepspeed/runtime/zero/mics_utils.py (0.19.6).
+    """
+    settings, key = sharding.deepspeed, f"sharding.deepspeed.mics_shard_size = {size}"
+    if tuple(map(int, settings.version.split("."))) >= MICS_REMOVED:
+        raise SpecError(
+            f"{key}: DeepSpeed {settings.version} has no MiCS. Set sharding.deepspeed.version to "
+            "0.19.6 or older, or use hsdp, or zero_hpz_partition_size."
+        )
+    if cluster.gpus % size:
+        raise SpecError(f"{key} does not divide cluster.gpus = {cluster.gpus}.")
+    per_node = cluster.gpus_per_node
+    if settings.mics_hierarchical_params_gather and per_node and size < 2 * per_node:
+        raise SpecError(
+            f"{key} is one node of {per_node} GPUs: mics_hierarchical_params_gather needs several."
+        )
+    if sharding.offload_optimizer != "none" or sharding.offload_parameters != "none":
+        raise SpecError(f"{key} with offloading is not modelled: leave one of the two out.")
+    if (
+        settings.zero_hpz_partition_size > 1
+        or settings.zero_quantized_weights
+        or settings.zero_quantized_gradients
+    ):
+        raise SpecError(f"{key} does not go with ZeRO++'s keys: leave one of them out.")
 
 
 def _verify_checkpointing(training: TrainingChoice) -> None:

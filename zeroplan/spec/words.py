@@ -34,6 +34,7 @@ __all__ = [
     "Strategy",
     "Synchronize",
     "Tokens",
+    "Version",
 ]
 
 
@@ -109,6 +110,7 @@ Share = Annotated[float, Range(0, 1)]
 StateBytes = Annotated[float, Range(0, 64)]
 NormLimit = Annotated[float, Range(0, GIGA)]
 Oversubscription = Annotated[float, Range(1, 1000)]
+Version = Annotated[str, Pattern("[0-9]{1,3}([.][0-9]{1,3}){2}", "a version such as 0.19.8")]
 Checkpointing = Annotated[
     str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
 ]
