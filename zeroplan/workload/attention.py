@@ -30,7 +30,10 @@ def attention(tape: Tape, x: Tensor, part: Attention) -> Tensor:
     if part.key_norm is not None:
         k = norm(tape, k, part.key_norm, name="k_norm")
     if part.position == "rope":
-        q, k = (_turned(tape, each, part) for each in (q, k))
+        given = q, k
+        q, k = (_turned(tape, each, part) for each in given)
+        if tape.batch.rope == "complex":
+            tape.hold(*given)  # one statement replaces both
     out = attention_kernel(tape, q, k, v, part)
     joined = part.position == "rope" and part.rotary_dim is not None
     if joined and tape.batch.attention != "math":
@@ -118,7 +121,7 @@ def _turned(tape: Tape, x: Tensor, part: Attention) -> Tensor:
 def rotary(tape: Tape, x: Tensor) -> Tensor:
     """Rotate by position: halves in the compute dtype, or pairs through fp32 complex numbers.
 
-    Neither keeps x: the tables of cosines and sines need no gradient.
+    Neither keeps x for backward: the tables of cosines and sines need no gradient.
     """
     if tape.batch.rope == "complex":
         wide = cast(tape, x, FP32, f"{x.name} fp32")
@@ -135,4 +138,6 @@ def rotary(tape: Tape, x: Tensor) -> Tensor:
             backward_temporaries=(x.bytes // 2,),
         )
     )
-    return add(tape, cosine, scale(tape, half, f"{x.name} sine"), f"{x.name} rotated")
+    rotated = add(tape, cosine, scale(tape, half, f"{x.name} sine"), f"{x.name} rotated")
+    tape.hold(x)
+    return rotated

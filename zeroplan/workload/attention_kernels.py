@@ -48,8 +48,10 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
 
     A batched product reads its operands head by head: with more than one sequence that takes
     copies (keys and values repeated to all heads have been copied already), and the output is
-    always copied back to [tokens, heads x head_dim].
+    always copied back to [tokens, heads x head_dim]. Keys, values and the mask are local variables
+    to the end.
     """
+    given = k, v
     if not (isinstance(tape.batch.sequences, int) and tape.batch.sequences == 1):
         q = elementwise(tape, "q by head", (q,))
         if part.kv_heads == part.heads:
@@ -69,7 +71,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             visible_share=share,
         )
     )
-    masked = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
+    masked, mask = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
     weights = _probabilities(tape, masked, part)
     by_head = tape.tensor("attention by head", q.rows, part.heads * part.head_dim)
     tape.add(
@@ -83,7 +85,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             visible_share=share,
         )
     )
-    tape.hold(masked)
+    tape.hold(*given, masked, mask)
     return elementwise(tape, "attention", (by_head,))
 
 
@@ -98,7 +100,7 @@ def _probabilities(tape: Tape, scores: Tensor, part: Attention) -> Tensor:
     return dropout(tape, weights, "probability dropout") if part.dropout else weights
 
 
-def _masked(tape: Tape, scores: Tensor, length: Size) -> Tensor:
+def _masked(tape: Tape, scores: Tensor, length: Size) -> tuple[Tensor, Tensor]:
     """Mask the future: autograd keeps the mask, one byte per query and key."""
     mask = tape.tensor("mask", length, length, itemsize=1, differentiable=False)
     masked = tape.like("masked scores", scores)
@@ -112,7 +114,7 @@ def _masked(tape: Tape, scores: Tensor, length: Size) -> Tensor:
             forward_temporaries=(length * length,),
         )
     )
-    return masked
+    return masked, mask
 
 
 def _products(q: Tensor, part: Attention, batch: Batch) -> tuple[Matmul, Matmul]:
@@ -143,8 +145,14 @@ def _score_parameters(tape: Tape, part: Attention) -> tuple[Parameter, ...]:
 
 
 def _expanded(tape: Tape, x: Tensor, part: Attention) -> Tensor:
-    wide = tape.tensor(f"{x.name} expanded", x.rows, part.heads * part.head_dim)
-    tape.add(Operation(name=wide.name, kernel="memory", inputs=(x,), outputs=(wide,)))
+    """Repeat to all heads: a fused kernel reads a single head in place, its stride being 0."""
+    name, width = f"{x.name} expanded", part.heads * part.head_dim
+    if part.kv_heads == 1 and tape.batch.attention != "math":
+        alias = tape.view(name, x, width)
+        tape.add(Operation(name=name, kernel="none", inputs=(x,), outputs=(alias,)))
+        return alias
+    wide = tape.tensor(name, x.rows, width)
+    tape.add(Operation(name=name, kernel="memory", inputs=(x,), outputs=(wide,)))
     return wide
 
 
