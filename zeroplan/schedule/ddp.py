@@ -153,7 +153,9 @@ def _backward(step: _Step, *, reduces: bool) -> None:
     if bucket is not None and bucket.size:
         _reduce(step, bucket.close(), 1)
     step.recorder.emit("end of backward", "DDP", waits=("all-reduce",))
-    step.grads_exist, step.grads_apart = True, not (reduces and step.views)
+    if reduces or not step.grads_exist:
+        step.grads_apart = not (reduces and step.views)
+    step.grads_exist = True
 
 
 def _copies(step: _Step, stretch: Stretch, bucket: Bucket | None) -> Iterator[tuple[int, int]]:

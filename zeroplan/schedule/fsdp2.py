@@ -107,9 +107,10 @@ def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups
     ]
+    stale = [Change("unsharded_parameters", g.name, g.stale_bytes) for g in step.groups]
     gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
     states = torch_state_changes(pieces, held)
-    return (*shards, *gradients, *states, *inputs_and_buffers(step.plan))
+    return (*shards, *stale, *gradients, *states, *inputs_and_buffers(step.plan))
 
 
 def _forward(step: _Step) -> None:
@@ -167,7 +168,7 @@ def _backward(step: _Step, *, last: bool) -> None:
         if id(group) not in done:
             _pre_backward(step, group, order)
             done.add(id(group))
-        step.recorder.compute("backward", owner, rest)
+        step.recorder.compute("backward", owner, step.reduce.arriving(group, rest))
         if index == group.units[0] and plan.units[index].input is not None:
             _post_backward(step, group, last=last)
     for group in step.groups:

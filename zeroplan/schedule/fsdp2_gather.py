@@ -128,13 +128,18 @@ class Gather:
             alone = replace(group.parameters, parameters=(p,))
             part, whole = alone.unsharded_bytes(itemsize, fewer), alone.unsharded_bytes(itemsize)
             yield Change("unsharded_parameters", group.name, part)
+            if group.stale_bytes:
+                yield Change("unsharded_parameters", group.name, -part)
             yield Change("unsharded_parameters", group.name, -whole)
         group.kept_bytes = group.parameters.unsharded_bytes(itemsize, fewer)
+        group.stale_bytes = 0
         group.unsharded = False
 
     def reshard(self, group: FsdpGroup) -> list[Change]:
-        """Free a group's unsharded parameters."""
+        """Free a group's unsharded parameters; a shard kept for a backward gather lives on."""
         if not group.unsharded:
+            group.stale_bytes += group.kept_bytes
+            group.kept_bytes = 0
             return []
         group.unsharded = False
         size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)

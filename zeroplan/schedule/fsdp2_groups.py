@@ -30,6 +30,8 @@ class FsdpGroup:
     unsharded: bool = False
     kept_bytes: Size = 0
     """Shard kept after a forward that resharded to fewer ranks. [B]"""
+    stale_bytes: Size = 0
+    """Such a shard that backward did not gather from: it lives until the next one replaces it. [B]"""
     partial_bytes: Size = 0
     """Reduced gradient that waits for the last micro-step's all-reduce. [B]"""
     has_gradient: bool = False
@@ -60,6 +62,8 @@ def fsdp_groups(plan: Plan) -> list[FsdpGroup]:
         return [root, *blocks]
     embedding = _group(plan, "embedding", rest[:-1], reshard=reshard)
     embedding.in_backward = choice.unshard_in_backward
+    if not embedding.in_backward and not isinstance(reshard, bool):
+        embedding.stale_bytes = embedding.parameters.unsharded_bytes(plan.dtypes.compute, reshard)
     return [embedding, *blocks, _group(plan, "norm and head", rest[-1:], reshard=root_reshard)]
 
 

@@ -4,8 +4,10 @@ Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collective
 `FSDPParamGroup` beside it, torch 2.13.
 """
 
-from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, Recorder
+from collections.abc import Iterable
+
+from zeroplan.records import dataclass, replace
+from zeroplan.schedule.events import Collective, Recorder, Segment
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
@@ -13,6 +15,7 @@ from zeroplan.sharding.layout import dim0_shard
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
+from zeroplan.workload.tape import Parameter
 
 __all__ = ["Reduce"]
 
@@ -32,11 +35,22 @@ class Reduce:
 
     def gradients(self, group: FsdpGroup, itemsize: int) -> list[Change]:
         """List a group's unsharded gradients, one storage each."""
-        return [
-            Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
-            for p in group.parameters.parameters
-            if p.trainable
+        return _of(group.parameters.parameters, itemsize)
+
+    def arriving(self, group: FsdpGroup, part: Segment) -> Segment:
+        """Let each gradient go that autograd adds to one of earlier micro-steps as it comes.
+
+        It does so where those are kept in the dtype in which it comes (no_sync).
+        """
+        held = self.plan.dtypes
+        if not group.accumulates or held.reduce != held.compute:
+            return part
+        changes = [
+            change
+            for step in part.steps
+            for change in (*step.changes, *(-each for each in _of(step.gradients, held.compute)))
         ]
+        return replace(part, changes=tuple(changes))
 
     def accumulate(self, group: FsdpGroup) -> list[Change]:
         """Add the new gradients to the unsharded ones of earlier micro-steps (no_sync).
@@ -44,12 +58,12 @@ class Reduce:
         They are kept in the reduce dtype; where that is the compute dtype, autograd adds them up.
         """
         held = self.plan.dtypes
-        fresh = self.gradients(group, held.compute)
-        if group.accumulates:
-            return [-each for each in fresh]
-        group.accumulates = True
+        first, group.accumulates = not group.accumulates, True
         if held.reduce == held.compute:
             return []
+        fresh = self.gradients(group, held.compute)
+        if not first:
+            return [-each for each in fresh]
         kept = self.gradients(group, held.reduce)
         return [c for new, old in zip(kept, fresh, strict=True) for c in (new, -old)]
 
@@ -188,3 +202,11 @@ class Reduce:
         held = self.plan.dtypes
         is_gradient = held.reduce == held.gradient and not group.has_gradient
         return group.name if is_gradient else REDUCED
+
+
+def _of(parameters: Iterable[Parameter], itemsize: int) -> list[Change]:
+    return [
+        Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
+        for p in parameters
+        if p.trainable
+    ]
