@@ -102,5 +102,13 @@ def test_an_unknown_strategy_is_named() -> None:
         sharding("zero4")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "torch-zero1"])
+def test_what_autocast_cannot_do_is_named(strategy: str) -> None:
+    with pytest.raises(
+        SpecError, match="compute_dtype = fp32 is wider than parameter_dtype = bf16"
+    ):
+        _memory(strategy=strategy, parameter_dtype="bf16", compute_dtype="fp32")
+
+
 def _memory(**keys: Any) -> Memory:
     return estimate(model="llama-3.1-8b", gpus=8, **keys).estimates[0].memory

@@ -1,5 +1,7 @@
 """Which dtype each framework holds its states in."""
 
+from typing import Final
+
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
@@ -44,10 +46,26 @@ class Dtypes:
         return None if tensors is None else self.master + tensors * self.state
 
 
+_WHOLE: Final = ("ddp", "torch-zero1", "single")
+"""Frameworks that compute with the parameters as they are stored, unless autocast narrows them."""
+
+
 def autocasts(row: Sharding, training: TrainingChoice) -> bool:
     """Whether torch.autocast casts what matmuls read: nothing else casts under DDP."""
-    whole = row.framework in ("ddp", "torch-zero1", "single")
-    return whole and DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
+    return (
+        row.framework in _WHOLE
+        and DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
+    )
+
+
+def _refuse_widening(row: Sharding, training: TrainingChoice) -> None:
+    wider = DTYPE_BYTES[training.compute_dtype] > DTYPE_BYTES[training.parameter_dtype]
+    if row.framework in _WHOLE and wider:
+        raise SpecError(
+            f"training.compute_dtype = {training.compute_dtype} is wider than parameter_dtype = "
+            f"{training.parameter_dtype}, and autocast, which {row.strategy} would need, only "
+            "narrows: give both alike, or name fsdp2."
+        )
 
 
 def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
@@ -62,6 +80,7 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         return _deepspeed(row, training, rule)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
+    _refuse_widening(row, training)
     autocast = autocasts(row, training)
     if autocast and training.fp8 != "none":
         raise SpecError(
