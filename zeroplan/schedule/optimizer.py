@@ -17,6 +17,7 @@ __all__ = [
     "Sizes",
     "clip_by_local_norm",
     "clip_by_norm_vector",
+    "clip_whole",
     "paged_bytes",
     "state_changes",
     "torch_optimizer_step",
@@ -166,7 +167,7 @@ def clip_by_norm_vector(recorder: Recorder, tensors: int, group: Group, *, items
 
     Source: torch.nn.utils.clip_grad_norm_ over DTensors (2.13); it spans the shard group only.
     """
-    _clip(recorder, tensors, group, tensors * itemsize)
+    _clip(recorder, tensors, _sum_over(group, tensors * itemsize))
 
 
 def clip_by_local_norm(recorder: Recorder, tensors: int, group: Group) -> None:
@@ -174,12 +175,22 @@ def clip_by_local_norm(recorder: Recorder, tensors: int, group: Group) -> None:
 
     Source: FullyShardedDataParallel.clip_grad_norm_ (torch 2.13); it spans the shard group only.
     """
-    _clip(recorder, tensors, group, FP32)
+    _clip(recorder, tensors, _sum_over(group, FP32))
 
 
-def _clip(recorder: Recorder, tensors: int, group: Group, size: Size) -> None:
+def clip_whole(recorder: Recorder, tensors: int) -> None:
+    """Clip gradients that every rank has whole: nothing is sent."""
+    _clip(recorder, tensors, None)
+
+
+def _sum_over(group: Group, size: Size) -> Collective | None:
+    if group.ranks == 1:
+        return None
+    return Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
+
+
+def _clip(recorder: Recorder, tensors: int, collective: Collective | None) -> None:
     norms = tensors * ALLOCATION_BYTES
-    collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
     recorder.emit(
         "clip gradients",
         "optimizer",
@@ -188,5 +199,5 @@ def _clip(recorder: Recorder, tensors: int, group: Group, size: Size) -> None:
             Change("temporaries", "gradient norms", norms),
             Change("temporaries", "gradient norms", -norms),
         ),
-        collective=collective if group.ranks > 1 else None,
+        collective=collective,
     )
