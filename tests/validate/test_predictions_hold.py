@@ -23,6 +23,17 @@ FSDP2: dict[str, dict[str, Any]] = {
     "separate root": {"root_wrap": "separate", "unshard_in_backward": False},
     "two micro-steps": {"gradient_accumulation_steps": 2, "synchronize_gradients": "last"},
     "logits kept": {"keep_logits": True, "gradient_accumulation_steps": 2},
+    "fp32 logits kept": {
+        "keep_logits": True,
+        "gradient_accumulation_steps": 2,
+        "precision": "fp32",
+    },
+    "embedding resharded to two ranks and not gathered again": {
+        "gradient_accumulation_steps": 2,
+        "reshard_after_forward": 2,
+        "root_wrap": "separate",
+        "unshard_in_backward": False,
+    },
     "two micro-steps reduced in bf16": {
         "gradient_accumulation_steps": 2,
         "reduce_dtype": "bf16",
@@ -35,6 +46,13 @@ FSDP2: dict[str, dict[str, Any]] = {
 }
 OTHERS: dict[str, dict[str, Any]] = {
     "one GPU": {"strategy": "none", "gpus": 1, "precision": "bf16"},
+    "one GPU, clipped": {
+        "strategy": "none",
+        "gpus": 1,
+        "precision": "bf16",
+        "gradient_clipping": 1.0,
+        "optimizer_implementation": "fused",
+    },
     "ddp under autocast": {"strategy": "ddp"},
     "ddp in fp32": {"strategy": "ddp", "precision": "fp32", "gradient_as_bucket_view": True},
     "one GPU without an optimizer": {

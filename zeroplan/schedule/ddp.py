@@ -8,7 +8,12 @@ from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
-from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
+from zeroplan.schedule.optimizer import (
+    Sizes,
+    clip_whole,
+    torch_optimizer_step,
+    torch_state_changes,
+)
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import Stretch, micro_steps
@@ -107,6 +112,8 @@ def data_parallel_script(
         step.recorder.emit("optimizer step", "optimizer", waits=("all-reduce",))
         step.grads_apart = False
     else:
+        if plan.training.gradient_clipping:
+            clip_whole(step.recorder, plan.pieces, itemsize=plan.dtypes.gradient)
         torch_optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
     if step.grads_apart and not plan.keeps_gradients:

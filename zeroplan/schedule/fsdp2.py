@@ -161,7 +161,9 @@ def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups
     ]
-    stale = [Change("unsharded_parameters", g.name, g.stale_bytes) for g in step.groups]
+    stale = [
+        Change("unsharded_parameters", g.name, g.stale_bytes) for g in step.groups if g.stale_bytes
+    ]
     gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
     states = torch_state_changes(pieces, held)
     return (*shards, *stale, *gradients, *states, *inputs_and_buffers(step.plan))

@@ -17,6 +17,7 @@ __all__ = [
     "Sizes",
     "clip_by_local_norm",
     "clip_by_norm_vector",
+    "clip_whole",
     "paged_bytes",
     "state_changes",
     "temporaries",
@@ -180,7 +181,8 @@ def clip_by_norm_vector(
     Source: torch.nn.utils.clip_grad_norm_ over DTensors (2.13); it spans the shard group only.
     """
     size = itemsize * sum(piece.times for piece in pieces)
-    _clip(recorder, [] if on_host else pieces, group, size, itemsize=itemsize)
+    held = [] if on_host else pieces
+    _clip(recorder, held, _sum_over(group, size), itemsize=itemsize)
 
 
 def clip_by_local_norm(
@@ -190,16 +192,26 @@ def clip_by_local_norm(
 
     Source: FullyShardedDataParallel.clip_grad_norm_ (torch 2.13); it spans the shard group only.
     """
-    _clip(recorder, pieces, group, FP32, itemsize=itemsize)
+    _clip(recorder, pieces, _sum_over(group, FP32), itemsize=itemsize)
+
+
+def clip_whole(recorder: Recorder, pieces: list[Piece], *, itemsize: int) -> None:
+    """Clip gradients that every rank has whole: nothing is sent."""
+    _clip(recorder, pieces, None, itemsize=itemsize)
+
+
+def _sum_over(group: Group, size: Size) -> Collective | None:
+    if group.ranks == 1:
+        return None
+    return Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
 
 
 def _clip(
-    recorder: Recorder, pieces: list[Piece], group: Group, size: Size, *, itemsize: int
+    recorder: Recorder, pieces: list[Piece], collective: Collective | None, *, itemsize: int
 ) -> None:
     """Read the gradients for their norms, add these up across ranks, scale the gradients."""
     norms = ALLOCATION_BYTES * sum(piece.times for piece in pieces)
     gradients = itemsize * sum(piece.elements * piece.times for piece in pieces)
-    collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
     held = Change("temporaries", "gradient norms", norms)
     recorder.emit("gradient norms", "optimizer", changes=(held,), traffic_bytes=gradients)
     recorder.emit(
@@ -207,7 +219,7 @@ def _clip(
         "optimizer",
         stream="all-reduce",
         changes=(-held,),
-        collective=collective if group.ranks > 1 else None,
+        collective=collective,
         waits=("compute",),
     )
     recorder.emit(

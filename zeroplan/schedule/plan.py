@@ -13,7 +13,7 @@ from zeroplan.sharding.offload import RESIDENT, Offloading
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
-from zeroplan.units import round_up
+from zeroplan.units import FP32, round_up
 from zeroplan.workload.autograd import backward
 from zeroplan.workload.changes import Change, Checkpointing, Step
 from zeroplan.workload.liveness import cached_copies, forward, recompute
@@ -178,7 +178,9 @@ class Plan:
         kept = self.workload.kept_logits_bytes
         if not (kept and loss.steps):
             return loss
-        there = len(loss.steps[0].changes) if self.workload.batch.widens_logits else 0
+        batch = self.workload.batch
+        casts = batch.widens_logits and batch.itemsize < FP32
+        there = len(loss.steps[0].changes) if casts else 0
         changes = (
             *loss.changes[:there],
             Change("loss", KEPT_LOGITS, -kept),

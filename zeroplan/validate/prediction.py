@@ -41,7 +41,7 @@ def _held(script: Script) -> Held:
         optimizer=resident["optimizer"],
         inputs_and_buffers=resident["other"] + resident["loss"],
         after_forward=sum(_net(event.changes) for event, _ in forward),
-        gradients=resident["gradients"] + before_update,
+        gradients=resident["gradients"] + resident["unsharded_parameters"] + before_update,
     )
 
 

@@ -55,6 +55,8 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
             training.ema not in ("none", training.parameter_dtype)
         ),
         "training.compute_dtype wider than parameter_dtype": compute > stored,
+        "sharding.root_wrap = 'separate' under fsdp1": row.framework == "fsdp1"
+        and run.sharding.root_wrap == "separate",
         "model.attention = 'math' with the class of transformers": model_class == "transformers"
         and run.model.attention == "math",
     }
