@@ -85,7 +85,8 @@ def calibrate_collectives(
     start = catalogue.link(link)
     rows, skipped = measured_collectives(table, catalogue)
     used = _used(rows, start, choice)
-    others = [row for row in _used(rows, start, replace(choice, collectives=())) if row not in used]
+    everything = _used(rows, start, replace(choice, collectives=()))
+    others = [row for row in everything if not _among(row, choice.collectives)]
     if not used:
         links = ", ".join(sorted({row.outer.id for row in rows}))
         raise SpecError(f"{table}: no such row ran on {link!r}; it has {links}.")
@@ -116,9 +117,14 @@ def _used(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured
         for row in rows
         if row.outer.id == link.id
         and row.call.message_bytes >= choice.min_bytes
-        and (not choice.collectives or row.call.name in choice.collectives)
+        and _among(row, choice.collectives)
         and (not choice.gpus or row.cells.text("gpu").lower() in choice.gpus)
     ]
+
+
+def _among(row: Measured, names: Sequence[str]) -> bool:
+    """Whether a row's collective is one of these, or all are meant."""
+    return not names or row.call.name in names
 
 
 def _found(start: Link, points: Sequence[Sweep], choice: Choice) -> Fitted:
