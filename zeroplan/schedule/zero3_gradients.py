@@ -145,6 +145,11 @@ class Gradients:
             traffic_bytes=2 * sum(change.bytes for change in made),
             waits=("compute",),
         )
+        self._hand_on(parts)
+        self.empty()
+
+    def _hand_on(self, parts: int) -> None:
+        """Send this rank's parts where they are kept: to the host, and over the copies of shards."""
         if self.plan.offload.optimizer != "none":
             self.recorder.emit(
                 "copy to host",
@@ -154,7 +159,6 @@ class Gradients:
             )
         if self.boundary and self.plan.groups.replicate.ranks > 1:
             self._average(parts * accumulation_itemsize(self.plan))
-        self.empty()
 
     def _average(self, size: int) -> None:
         """Average the parts with those of the other groups, in place in one coalesced call."""
