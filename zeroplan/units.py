@@ -15,6 +15,7 @@ __all__ = [
     "GIB",
     "GIGA",
     "GIGABIT",
+    "INT64",
     "MEGA",
     "MIB",
     "TERA",
@@ -57,6 +58,8 @@ ALLOCATION_BYTES: Final = 512
 
 FP32: Final = 4
 """Bytes of an fp32 number. [B]"""
+INT64: Final = 8
+"""Bytes of an index. [B]"""
 
 DTYPE_BYTES: Final = {"fp32": FP32, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 

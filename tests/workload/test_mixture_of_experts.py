@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroplan.spec.moe import MixtureOfExperts, Storage
+from zeroplan.spec.moe import MixtureOfExperts, Router, Storage
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.moe import mixture_of_experts
 from zeroplan.workload.tape import Tape
@@ -109,7 +109,7 @@ def test_storage_decides_what_dim_0_is(storage: Storage, expected: list[tuple[in
 
 def test_transposed_and_biased_experts_are_those_of_gpt_oss() -> None:
     """Weights [experts, in, out]; biases [experts, out], in the order in which they are read."""
-    part = replace(SMALL, transposed=True, bias=True, router_bias=True)
+    part = replace(SMALL, transposed=True, bias=True, router=Router(bias=True))
     assert shapes(part) == [(8, 256, 768), (8, 768), (8, 384, 256), (8, 256)]
     assert shapes(part, "router") == [(8, 256), (8,)]
 

@@ -11,7 +11,7 @@ from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
-from zeroplan.units import round_up
+from zeroplan.units import INT64, round_up
 from zeroplan.workload.autograd import backward
 from zeroplan.workload.changes import Change, Checkpointing, Step
 from zeroplan.workload.liveness import cached_copies, forward, recompute
@@ -20,7 +20,6 @@ from zeroplan.workload.tape import Parameter
 
 __all__ = ["Chunk", "Joined", "Plan", "inputs_and_buffers"]
 
-INT64 = 8
 KEPT_LOGITS = "logits of the training loop"
 
 Chunk = tuple[Segment, tuple[Parameter, ...]]

@@ -3,17 +3,8 @@
 from zeroplan.spec.architecture import Attention
 from zeroplan.units import FP32
 from zeroplan.workload.attention_kernels import attention_kernel
-from zeroplan.workload.primitives import (
-    activation,
-    add,
-    cast,
-    dropout,
-    elementwise,
-    linear,
-    multiply,
-    norm,
-    scale,
-)
+from zeroplan.workload.norms import norm
+from zeroplan.workload.primitives import (activation, add, cast, dropout, elementwise, linear, multiply, scale,)
 from zeroplan.workload.tape import Operation, Tape, Tensor
 
 __all__ = ["attention", "rotary"]

@@ -12,7 +12,9 @@ from zeroplan.units import FP32, Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
-from zeroplan.workload.primitives import add, cast, embedding, norm, weights
+from zeroplan.workload.norms import norm
+from zeroplan.workload.position_bias import shared_bias
+from zeroplan.workload.primitives import add, cast, dropout, embedding, weights
 from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
 
@@ -131,6 +133,9 @@ def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: 
     tape.add(Operation(name="extras", kernel="none", parameters=weights(stack.extras)))
     if stack.embedding_norm is not None:
         x = norm(tape, x, stack.embedding_norm, name="embedding_norm")
+    if stack.dropout:
+        x = dropout(tape, x, "embedding dropout")
+    shared_bias(tape, stack.blocks)
     return _unit(tape, stack.label("embedding"), "embedding", entering, x)
 
 
@@ -205,6 +210,8 @@ def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack) -> Tensor:
     out = x
     if stack.final_norm is not None:
         out = norm(tape, x, stack.final_norm, name="norm")
+    if stack.final_dropout:
+        out = dropout(tape, out, "final dropout")
     return chain(tape, out, stack.tail, x.rows) or out
 
 

@@ -21,6 +21,9 @@ from zeroplan.spec.keys import Keys
 
 __all__ = ["RULES"]
 
+ACTIVATIONS: Final = {"gated-gelu": "gelu_new"}
+"""What T5Config makes of a `feed_forward_proj`."""
+
 LEARNED_OFFSET: Final = 2
 """Rows that BART's position tables have above the positions (BartLearnedPositionalEmbedding)."""
 
@@ -38,8 +41,20 @@ def mt5(keys: Keys, name: str) -> Architecture:
 def umt5(keys: Keys, name: str) -> Architecture:
     """UMT5 (transformers 5.24, UMT5Config): every block has its own relative-position table."""
     found = mt5(keys, name)
-    stacks = tuple(replace(s, blocks=s.blocks[:1] * len(s.blocks)) for s in found.stacks)
+    stacks = tuple(
+        replace(s, blocks=(_with_own_bias(s.blocks[0]),) * len(s.blocks)) for s in found.stacks
+    )
     return replace(found, stacks=stacks)
+
+
+def _with_own_bias(block: Block) -> Block:
+    parts = (
+        replace(part, component=replace(part.component, shares_bias=False))
+        if isinstance(part.component, Attention)
+        else part
+        for part in block.sublayers
+    )
+    return replace(block, sublayers=tuple(parts))
 
 
 def _t5(
@@ -55,6 +70,7 @@ def _t5(
         kv_heads=heads,
         head_dim=keys.integer("d_kv", default=64),
         position="relative",
+        shares_bias=True,
         causal=False,
         dropout=dropout,
     )
@@ -62,8 +78,9 @@ def _t5(
         hidden=hidden,
         width=keys.integer("d_ff", default=width),
         gated=projection.startswith("gated-"),
-        activation=projection.removeprefix("gated-"),
+        activation=ACTIVATIONS.get(projection, projection.removeprefix("gated-")),
         dropout=dropout,
+        inner_dropout=dropout,
     )
     encoder_layers = keys.integer("num_layers", default=layers, maximum=MAX_LAYERS)
     decoder_layers = keys.integer("num_decoder_layers", default=encoder_layers, maximum=MAX_LAYERS)
@@ -86,10 +103,10 @@ def _t5_stack(
 ) -> Stack:
     """Return an encoder, or a decoder with cross-attention; the first block has the table."""
     attention, mlp = parts
-    norm = rms_norm(table.width)
+    norm = replace(rms_norm(table.width), scales_input=True)
     decodes = name == "decoder"
     own = replace(attention, causal=decodes)
-    crossed = replace(attention, memory_width=table.width, position="none")
+    crossed = replace(attention, memory_width=table.width)
     rest = (
         *((Sublayer(name="cross_attention", component=crossed, norm=norm),) if decodes else ()),
         Sublayer(name="mlp", component=mlp, norm=norm),
@@ -105,6 +122,8 @@ def _t5_stack(
         embeddings=(replace(table, tied=decodes),),
         blocks=(first, *(other,) * (layers - 1)),
         final_norm=norm,
+        dropout=mlp.dropout,
+        final_dropout=mlp.dropout,
     )
 
 

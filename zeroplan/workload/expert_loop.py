@@ -1,0 +1,139 @@
+"""Experts one after the other, each on the tokens that chose it.
+
+transformers 5.24, `Qwen3MoeExperts.forward` (`experts_implementation="eager"`) and most classes before
+version 5: what is summed up is kept as well, and the gradient of one expert's weight arrives as a
+stacked tensor that is zero elsewhere (`select_backward`).
+"""
+
+from collections.abc import Iterator
+
+from zeroplan.records import dataclass
+from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.units import INT64, Size, ceil_div, minimum
+from zeroplan.workload.expert_weights import expert_weights
+from zeroplan.workload.primitives import activation, cast, multiply, weigh
+from zeroplan.workload.routing import Routing, indices, memory
+from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
+
+__all__ = ["expert_loop"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What one expert's product does to a stored weight."""
+
+    parameters: tuple[Parameter, ...]
+    """Those whose gradient starts here: backward meets the last expert first."""
+    zeros: tuple[Size, ...]
+    """Gradients as large as the stack, which are added to the first. [B]"""
+
+
+def expert_loop(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts) -> Tensor:
+    """Write the loop down; x and the result are [tokens, hidden]."""
+    out = tape.tensor("mixture", x.rows, part.hidden)
+    choices = part.experts_per_token * (part.experts + 1)
+    mask = tape.tensor("expert mask", x.rows, choices, itemsize=INT64, differentiable=False)
+    memory(tape, "expert mask", (routing.ids,), (out, mask))
+    weights = [
+        [_of_expert(tape, stored, part, index) for stored in expert_weights(tape, part)]
+        for index in range(part.experts)
+    ]
+    for rows, (inward, outward) in zip(_shares(tape, x, part), weights, strict=True):
+        out = _expert(tape, (x, mask, routing.scores), out, rows, part, (inward, outward))
+    tape.hold(mask)
+    return out
+
+
+def _of_expert(
+    tape: Tape, stored: tuple[Parameter, ...], part: MixtureOfExperts, index: int
+) -> _Weights:
+    if part.storage == "modules":
+        own = len(stored) // part.experts
+        return _Weights(stored[index * own : (index + 1) * own], ())
+    if index + 1 == part.experts:
+        return _Weights(stored, ())
+    size = tape.batch.parameter_itemsize
+    return _Weights((), tuple(each.elements * size for each in stored))
+
+
+def _shares(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Iterator[Size]:
+    """Yield the tokens of each expert: the fullest first, the others share what it leaves."""
+    routed, experts = x.rows * part.experts_per_token, part.experts
+    mean = ceil_div(routed, experts)
+    fullest = minimum(mean * tape.batch.expert_imbalance // 1, routed) if experts > 1 else routed
+    yield fullest
+    if experts > 1:
+        even = (routed - fullest) // (experts - 1)
+        yield from (even for _ in range(experts - 2))
+        yield routed - fullest - even * (experts - 2)
+
+
+def _expert(
+    tape: Tape,
+    given: tuple[Tensor, Tensor, Tensor],
+    total: Tensor,
+    rows: Size,
+    part: MixtureOfExperts,
+    weights: tuple[_Weights, _Weights],
+) -> Tensor:
+    """Gather one expert's tokens, run it, weigh the result and add it to the total."""
+    x, mask, scores = given
+    token, place = (indices(tape, name, rows) for name in ("token index", "place index"))
+    memory(tape, "where", (mask,), (token, place))
+    current = _picked(tape, x, (token,), "gathered tokens")
+    columns = 2 * part.width if part.gated else part.width
+    inner = _product(tape, current, columns, "experts up", weights[0])
+    if part.gated:
+        gate, up = (tape.view(name, inner, part.width) for name in ("gate", "up"))
+        tape.add(Operation(name="split", kernel="none", inputs=(inner,), outputs=(gate, up)))
+        inner = multiply(tape, activation(tape, gate, part.activation), up, "gated")
+    else:
+        inner = activation(tape, inner, part.activation)
+    out = _product(tape, inner, part.hidden, "experts down", weights[1])
+    weight = _picked(tape, scores, (token, place), "gathered scores", width=1)
+    weighed = cast(tape, weigh(tape, out, weight, "weighed"), x.itemsize, "narrow weighed")
+    return _added(tape, total, weighed, token)
+
+
+def _picked(
+    tape: Tape, x: Tensor, by: tuple[Tensor, ...], name: str, width: int | None = None
+) -> Tensor:
+    """Index rows: backward needs the indices alone."""
+    out = tape.tensor(name, by[0].rows, width or x.width, itemsize=x.itemsize)
+    memory(tape, name, (x, *by), (out,), by)
+    return out
+
+
+def _product(tape: Tape, x: Tensor, width: int, name: str, weights: _Weights) -> Tensor:
+    out = tape.tensor(name, x.rows, width)
+    tape.add(
+        Operation(
+            name=name,
+            kernel="matmul",
+            inputs=(x,),
+            outputs=(out,),
+            parameters=weights.parameters,
+            saved=(x,),
+            backward_temporaries=weights.zeros,
+            matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
+            module=f"{tape.prefix}experts",
+        )
+    )
+    return out
+
+
+def _added(tape: Tape, total: Tensor, weighed: Tensor, token: Tensor) -> Tensor:
+    """Add to the total in place: `index_add_` keeps what it adds, for its shape alone."""
+    spread = tape.view("spread", total, total.width)
+    memory(tape, "spread", (weighed, token), (spread,), (token, weighed))
+    out = tape.view("mixture so far", total, total.width)
+    tape.add(
+        Operation(
+            name="add to mixture",
+            kernel="none",
+            inputs=(total, spread),
+            outputs=(out,),
+            passes_gradient=True,
+        )
+    )
+    return out
