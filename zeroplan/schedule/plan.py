@@ -222,11 +222,12 @@ def _is_projection(step: Step) -> bool:
 
 
 def inputs_and_buffers(plan: Plan) -> list[Change]:
-    """List what every strategy holds throughout: token ids, labels, rotary tables, kept logits."""
+    """List what every strategy holds throughout: inputs, labels, rotary tables, kept logits."""
     batch = plan.workload.batch
     ids, kept = round_up(batch.tokens * INT64), plan.workload.kept_logits_bytes
+    read = sum(map(round_up, plan.workload.inputs_bytes))
     return [
-        *(Change("other", "token ids", ids) for _ in range(plan.micro_steps)),
+        *(Change("other", "inputs", read) for _ in range(plan.micro_steps)),
         *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
         *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),
         *([Change("loss", KEPT_LOGITS, kept)] if kept else []),

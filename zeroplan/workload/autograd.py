@@ -102,6 +102,8 @@ class _Engine:
         self.changes += self._summed(trained)
         for tensor, buffer in outgoing.items():
             self._accumulate(tensor, buffer)
+        self.changes += [_Buffer(t).change(+1) for t in operation.opens]
+        self.changes += [_Buffer(t).change(-1) for t in operation.closes]
         complete = tuple(p for p in trained if p.tied_to is None)
         return Step(operation, "backward", tuple(self.changes), complete)
 

@@ -3,12 +3,14 @@
 Every strategy sees the same list in forward order: embedding, blocks, the last norm and the head.
 """
 
+from math import prod
 from typing import Literal
 
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Head, Stack
 from zeroplan.spec.latent_attention import LatentAttention
-from zeroplan.units import FP32, Size
+from zeroplan.units import FP32, INT64, Size
+from zeroplan.workload.across import close_gradients, crosses, open_gradients
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
@@ -51,6 +53,8 @@ class Workload:
     units: tuple[Unit, ...]
     buffers_bytes: tuple[Size, ...]
     """Tables that every rank holds whole and nobody trains (rotary cosines and sines). [B]"""
+    inputs_bytes: tuple[Size, ...]
+    """What a micro-step reads besides the labels: token ids, pixels. [B]"""
     kept_logits_bytes: Size = 0
     """Logits that the training loop holds between micro-steps. [B]"""
     batch: Batch
@@ -66,15 +70,18 @@ def workload(architecture: Architecture, batch: Batch) -> Workload:
     units: list[Unit] = []
     *earlier, last = architecture.stacks
     for stack in earlier:
+        source = units[-1].output if units else None
         tied = any(table.tied for later in architecture.stacks for table in later.embeddings)
         units += _stack_units(stack, _stack_batch(stack, batch), units, tied=tied)
-        units += _norm_units(stack, batch)
+        units += _norm_units(stack, batch, source)
     tied = architecture.head is not None and architecture.head.tied
+    source = units[-1].output if units else None
     units += _stack_units(last, _stack_batch(last, batch), units, tied=tied)
-    units.append(_head_unit(architecture.head, last, batch))
+    units.append(_head_unit(architecture.head, last, batch, source))
     return Workload(
         units=tuple(units),
         buffers_bytes=_rotary_tables(last, batch),
+        inputs_bytes=tuple(_input_bytes(s, _stack_batch(s, batch)) for s in architecture.stacks),
         kept_logits_bytes=kept_logits_bytes(architecture.head, batch),
         batch=batch,
     )
@@ -136,6 +143,7 @@ def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: 
     if stack.dropout:
         x = dropout(tape, x, "embedding dropout")
     shared_bias(tape, stack.blocks)
+    close_gradients(tape, stack, entering)
     return _unit(tape, stack.label("embedding"), "embedding", entering, x)
 
 
@@ -144,19 +152,16 @@ def _joined(tape: Tape, states: Tensor, x: Tensor, stack: Stack) -> Tensor:
 
     Cross-attention's keys and values keep them until the first block's backward is done.
     """
-    crosses = any(
-        isinstance(part.component, Attention) and part.component.memory_width is not None
-        for block in stack.blocks
-        for part in block.sublayers
-    )
-    out = tape.view("input", x, x.width) if crosses else tape.like("input", x)
+    apart = crosses(stack)
+    out = tape.view("input", x, x.width) if apart else tape.like("input", x)
     tape.add(
         Operation(
             name="join",
-            kernel="none" if crosses else "memory",
+            kernel="none" if apart else "memory",
             inputs=(states, x),
             outputs=(out,),
-            saved=(states,) if crosses else (),
+            saved=(states,) if apart else (),
+            passes_gradient=apart,
         )
     )
     return out
@@ -197,10 +202,11 @@ def _parallel(tape: Tape, x: Tensor, block: Block) -> Tensor:
     return out
 
 
-def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
+def _norm_units(stack: Stack, batch: Batch, before: Tensor | None) -> list[Unit]:
     if stack.final_norm is None and not stack.tail:
         return []
     tape = Tape(_stack_batch(stack, batch))
+    open_gradients(tape, stack, before)
     x = _hidden_states(tape, stack)
     out = _norm_and_tail(tape, x, stack)
     return [_unit(tape, stack.label("norm"), "norm", x, out)]
@@ -215,8 +221,9 @@ def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack) -> Tensor:
     return chain(tape, out, stack.tail, x.rows) or out
 
 
-def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
+def _head_unit(head: Head | None, stack: Stack, batch: Batch, before: Tensor | None) -> Unit:
     tape = Tape(_stack_batch(stack, batch))
+    open_gradients(tape, stack, before)
     x = _hidden_states(tape, stack)
     out = _norm_and_tail(tape, x, stack)
     if head is not None:
@@ -233,6 +240,15 @@ def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
         states, out = out, tape.tensor("loss", 1, 1, itemsize=FP32)
         tape.add(Operation(name="loss", kernel="memory", inputs=(states,), outputs=(out,)))
     return _unit(tape, "head", "head", x, out)
+
+
+def _input_bytes(stack: Stack, batch: Batch) -> Size:
+    """Return 64-bit token ids, or fp32 pixels or frames."""
+    if not stack.stem:
+        return batch.tokens * INT64
+    first = stack.stem[0]
+    rows = batch.tokens * first.rate[0] // first.rate[1]
+    return rows * first.widths[0] * prod(first.kernel) * FP32
 
 
 def _rotary_tables(stack: Stack, batch: Batch) -> tuple[Size, ...]:

@@ -9,7 +9,7 @@ from zeroplan.spec.architecture import Attention, Block
 from zeroplan.units import INT64, Size
 from zeroplan.workload.tape import Operation, Tape, Tensor
 
-__all__ = ["bias_gradients", "score_bias", "shared_bias"]
+__all__ = ["bias_gradients", "score_bias", "shared_bias", "shared_gradient"]
 
 
 def shared_bias(tape: Tape, blocks: tuple[Block, ...]) -> None:
@@ -48,6 +48,11 @@ def bias_gradients(tape: Tape, part: Attention) -> tuple[Size, ...]:
         return ()
     count = tape.batch.sequences
     return (_bias(tape, part, "gradient").bytes * count * (count > 1),)
+
+
+def shared_gradient(tape: Tape, part: Attention) -> Tensor:
+    """Return the tensor whose gradient is a sum over all layers."""
+    return _bias(tape, part, "position bias")
 
 
 def _bias(tape: Tape, part: Attention, name: str) -> Tensor:

@@ -113,6 +113,10 @@ class Operation:
     """What it saved are its inputs' gradients, computed in forward: backward hands them on."""
     backward_ratio: float = 2.0
     """Backward FLOPs over forward FLOPs; flash attention recomputes its scores: 2.5."""
+    opens: tuple[Tensor, ...] = ()
+    """Tensors of all blocks, to whose gradients backward adds from here on."""
+    closes: tuple[Tensor, ...] = ()
+    """Those whose gradients backward has done with here."""
     module: str = ""
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
 

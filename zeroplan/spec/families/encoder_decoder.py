@@ -153,6 +153,7 @@ def _bart(keys: Keys, name: str, *, post_norm: bool) -> Architecture:
             hidden=hidden,
             embeddings=(replace(token, tied=side == "decoder"), place),
             embedding_norm=norm,
+            dropout=_drops(keys, _BART),
             blocks=_blocks(keys, hidden, side, replace(_BART, post_norm=post_norm)),
             final_norm=None if post_norm else norm,
         )
@@ -179,6 +180,7 @@ def whisper(keys: Keys, name: str) -> Architecture:
             replace(stem, rate=(2, 1)),  # before the second convolution's stride
             replace(stem, name="conv2", widths=(hidden, hidden)),
         ),
+        dropout=_drops(keys, _WHISPER),
         blocks=_blocks(keys, hidden, "encoder", _WHISPER),
         final_norm=norm,
         positions=frames,
@@ -191,6 +193,7 @@ def whisper(keys: Keys, name: str) -> Architecture:
         name="decoder",
         hidden=hidden,
         embeddings=(token, replace(place, rows=rows)),
+        dropout=_drops(keys, _WHISPER),
         blocks=_blocks(keys, hidden, "decoder", replace(_WHISPER, frames=frames)),
         final_norm=norm,
     )
@@ -207,17 +210,23 @@ class _Sides:
     width: int
     post_norm: bool = False
     key_bias: bool = True
+    dropout: float = 0.1
     frames: int | None = None
     """Positions of the encoder; None: as many as the decoder's. [tokens]"""
 
 
 _BART: Final = _Sides(layers=12, heads=16, width=4096)
-_WHISPER: Final = _Sides(layers=4, heads=6, width=1536, key_bias=False)
+_WHISPER: Final = _Sides(layers=4, heads=6, width=1536, key_bias=False, dropout=0.0)
+
+
+def _drops(keys: Keys, given: _Sides) -> bool:
+    found: float = keys.number("dropout", default=given.dropout)
+    return found > 0
 
 
 def _blocks(keys: Keys, hidden: int, side: str, given: _Sides) -> tuple[Block, ...]:
     """Return one side's blocks, from its `encoder_` or `decoder_` keys."""
-    dropout = keys.number("dropout", default=0.0) > 0
+    dropout = _drops(keys, given)
     heads = keys.integer(f"{side}_attention_heads", default=given.heads)
     attention = replace(
         both_ways(keys, hidden, heads),

@@ -9,7 +9,8 @@ from zeroplan.spec.models import model_keys
 from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tensors, on_meta
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
-from zeroplan.validate.pytorch.model import own, published
+from zeroplan.validate.pytorch.model import own
+from zeroplan.validate.pytorch.published import published
 from zeroplan.validate.pytorch.optimizers import fullest_rank, make_optimizer
 from zeroplan.validate.pytorch.step import Setup, batches, observe
 from zeroplan.validate.pytorch.subject import Subject
@@ -49,7 +50,7 @@ def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject
     with on_meta(DTYPES[plan.training.parameter_dtype]):
         if model_class == "own":
             return own(question.architecture, plan)
-        return published(model_keys(question.run.model.source), plan)
+        return published(model_keys(question.run.model.source), question.architecture, plan)
 
 
 def _setup(subject: Subject, plan: Plan) -> Setup:
@@ -59,5 +60,5 @@ def _setup(subject: Subject, plan: Plan) -> Setup:
         subject=subject,
         module=module,
         optimizer=make_optimizer(module.parameters(), plan),
-        batches=batches(plan),
+        batches=batches(subject, plan),
     )

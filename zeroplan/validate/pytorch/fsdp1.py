@@ -41,7 +41,7 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
         "device_mesh": mesh,
         "device_id": "cpu",
     }
-    policy = ModuleWrapPolicy({type(block) for block in subject.blocks})
+    policy = ModuleWrapPolicy({type(block) for block in subject.every_block})
     wrapped = FullyShardedDataParallel(subject.module, auto_wrap_policy=policy, **options)
     for unit in FullyShardedDataParallel.fsdp_modules(wrapped):
         if unit._handle is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-__all__ = ["Dropout", "FusedAttention", "FusedNorm", "fused_attention"]
+__all__ = ["Dropout", "FusedAttention", "FusedNorm", "fused_attention", "one_byte_dropout"]
 
 
 class FusedNorm(torch.autograd.Function):
@@ -30,7 +30,7 @@ class FusedNorm(torch.autograd.Function):
         kept = [x.new_empty(rows, dtype=torch.float32) for _ in range(statistics)]
         ctx.save_for_backward(x, *affine, *kept)
         ctx.affine = len(affine)
-        return torch.empty_like(x)
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -87,6 +87,23 @@ class FusedAttention(torch.autograd.Function):
             scores = q.new_empty(*q.shape[:3], k.shape[2])
             of_bias = scores.sum_to_size(bias.shape)
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), of_bias
+
+
+@contextmanager
+def one_byte_dropout() -> Iterator[None]:
+    """Let every dropout keep a mask as CUDA's does."""
+    original = functional.dropout
+
+    def dropout(
+        x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
+        return Dropout.apply(x) if training and p else original(x, p, training, inplace)
+
+    functional.dropout = dropout
+    try:
+        yield
+    finally:
+        functional.dropout = original
 
 
 @contextmanager

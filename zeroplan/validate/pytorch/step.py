@@ -29,8 +29,8 @@ class Setup:
     module: nn.Module
     """The wrapped one."""
     optimizer: torch.optim.Optimizer | None
-    batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
-    """Token ids and labels of each micro-step."""
+    batches: tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]
+    """What each micro-step reads, and its labels."""
     logits: list[torch.Tensor] = field(default_factory=list)
     """Those of the last micro-step, where the training loop holds them."""
 
@@ -59,7 +59,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     watch = _Watch(ledger, CallLog())
     parameters = ledger.bytes_of(setup.module.parameters())
     optimizer = ledger.bytes_of(_states(setup.optimizer))
-    inputs = (tensor for pair in setup.batches for tensor in pair)
+    inputs = (tensor for read, labels in setup.batches for tensor in (*read.values(), labels))
     others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
     with watch.log:
         _step(setup, watch)
@@ -78,9 +78,11 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     )
 
 
-def batches(plan: Plan) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """Return token ids and labels for every micro-step."""
-    return tuple((token_ids(plan), token_ids(plan)) for _ in range(plan.micro_steps))
+def batches(
+    subject: Subject, plan: Plan
+) -> tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]:
+    """Return what every micro-step reads, and its labels."""
+    return tuple((subject.inputs(plan), token_ids(plan)) for _ in range(plan.micro_steps))
 
 
 def _step(setup: Setup, watch: _Watch) -> None:
