@@ -22,6 +22,7 @@ __all__ = [
     "Guess",
     "Size",
     "ceil_div",
+    "floor",
     "maximum",
     "minimum",
     "power_of_two",
@@ -72,6 +73,11 @@ def ceil_div(numerator: Size, denominator: Size) -> Size:
 def round_up(size: Size, multiple: Size = ALLOCATION_BYTES) -> Size:
     """Return the size rounded up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def floor(value: Size) -> Size:
+    """Return the whole part, for numbers and arrays alike."""
+    return int(value) if _plain(value) else value // 1
 
 
 def maximum(a: Size, b: Size) -> Size:

@@ -106,6 +106,9 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
             rope=run.model.rope,
             loss=run.model.loss,
             keep_logits=run.model.keep_logits,
+            experts=run.model.experts,
+            expert_imbalance=run.model.expert_imbalance,
+            expert_alignment=run.model.expert_alignment,
             compile=run.model.compile,
             autocast=held.autocast,
         )

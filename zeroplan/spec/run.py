@@ -20,6 +20,7 @@ __all__ = [
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
+    "Experts",
     "Loss",
     "ModelChoice",
     "Norm",
@@ -60,6 +61,7 @@ Rope = Literal["half", "complex"]
 Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
 WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
 """Losses that never have all logits at once."""
+Experts = Literal["grouped", "loop"]
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Precision = Literal["fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"]
 StoredDtype = Literal["fp32", "bf16", "fp16"]
@@ -98,6 +100,7 @@ Depth = Annotated[int, Range(0, 10**6)]
 Tokens = Annotated[int, Range(1, 10**8)]
 Elements = Annotated[int, Range(0, 10**15)]
 Bytes = Annotated[int, Range(1, 2**40)]
+Factor = Annotated[float, Range(1, 10**6)]
 NormLimit = Annotated[float, Range(0, GIGA)]
 Checkpointing = Annotated[
     str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
@@ -120,6 +123,12 @@ class ModelChoice:
     """Form of the cross-entropy over the vocabulary."""
     keep_logits: bool = False
     """Whether the training loop holds the logits until those of the next micro-step replace them."""
+    experts: Experts = "grouped"
+    """Experts by one grouped matmul over all routed rows, or in a loop, one after the other."""
+    expert_imbalance: Factor = 1.0
+    """loop: tokens of the fullest expert over the mean. [1]"""
+    expert_alignment: Count = 1
+    """grouped: rows to which each expert's are padded; torchtitan's fp8 path takes 16. [rows]"""
     compile: bool = False
     """Whether the blocks go through torch.compile."""
 
@@ -132,6 +141,10 @@ class TrainingChoice:
     """Sequence length; auto is 4096, or the model's maximum if that is less. [tokens]"""
     micro_batch_size: Count = 1
     """Sequences per GPU per micro-step. [count]"""
+    images_per_sequence: Count = 1
+    """Images of each sequence that go through a vision tower. [count]"""
+    image_tokens: Tokens | None = None
+    """Tokens of an image in the tower (patches, class token); auto is the model's own. [tokens]"""
     gradient_accumulation_steps: Count = 1
     """Micro-steps per optimizer step. [count]"""
     activation_checkpointing: Checkpointing = "full"

@@ -7,15 +7,15 @@ stacked tensor that is zero elsewhere (`select_backward`).
 
 from collections.abc import Iterator
 
-from zeroplan.records import dataclass
+from zeroplan.records import dataclass, replace
 from zeroplan.spec.moe import MixtureOfExperts
-from zeroplan.units import INT64, Size, ceil_div, minimum
+from zeroplan.units import INT64, Size, ceil_div, floor, minimum
 from zeroplan.workload.expert_weights import expert_weights
 from zeroplan.workload.primitives import activation, cast, multiply, weigh
 from zeroplan.workload.routing import Routing, indices, memory
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
-__all__ = ["expert_loop"]
+__all__ = ["expert_loop", "shares"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class _Weights:
 
     parameters: tuple[Parameter, ...]
     """Those whose gradient starts here: backward meets the last expert first."""
-    zeros: tuple[Size, ...]
+    elements: int
+    """Of one expert. [elements]"""
+    zeros: tuple[Size, ...] = ()
     """Gradients as large as the stack, which are added to the first. [B]"""
 
 
@@ -38,7 +40,9 @@ def expert_loop(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts)
         [_of_expert(tape, stored, part, index) for stored in expert_weights(tape, part)]
         for index in range(part.experts)
     ]
-    for rows, (inward, outward) in zip(_shares(tape, x, part), weights, strict=True):
+    routed = x.rows * part.experts_per_token
+    rows_of = shares(routed, part.experts, tape.batch.expert_imbalance)
+    for rows, (inward, outward) in zip(rows_of, weights, strict=True):
         out = _expert(tape, (x, mask, routing.scores), out, rows, part, (inward, outward))
     tape.hold(mask)
     return out
@@ -47,20 +51,20 @@ def expert_loop(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts)
 def _of_expert(
     tape: Tape, stored: tuple[Parameter, ...], part: MixtureOfExperts, index: int
 ) -> _Weights:
+    elements = sum(each.elements for each in stored) // part.experts
     if part.storage == "modules":
         own = len(stored) // part.experts
-        return _Weights(stored[index * own : (index + 1) * own], ())
-    if index + 1 == part.experts:
-        return _Weights(stored, ())
+        return _Weights(stored[index * own : (index + 1) * own], elements)
     size = tape.batch.parameter_itemsize
-    return _Weights((), tuple(each.elements * size for each in stored))
+    one = elements * size
+    if index + 1 == part.experts:
+        return _Weights(stored, elements, (one,))
+    return _Weights((), elements, (one, *(each.elements * size for each in stored)))
 
 
-def _shares(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Iterator[Size]:
+def shares(routed: Size, experts: int, imbalance: float) -> Iterator[Size]:
     """Yield the tokens of each expert: the fullest first, the others share what it leaves."""
-    routed, experts = x.rows * part.experts_per_token, part.experts
-    mean = ceil_div(routed, experts)
-    fullest = minimum(mean * tape.batch.expert_imbalance // 1, routed) if experts > 1 else routed
+    fullest = minimum(floor(ceil_div(routed, experts) * imbalance), routed)
     yield fullest
     if experts > 1:
         even = (routed - fullest) // (experts - 1)
@@ -105,15 +109,21 @@ def _picked(
 
 
 def _product(tape: Tape, x: Tensor, width: int, name: str, weights: _Weights) -> Tensor:
+    """Multiply by one expert's weight, of which autocast casts a copy that backward needs."""
+    x = cast(tape, x, tape.itemsize, f"{name} input")
+    copies: tuple[Tensor, ...] = ()
+    if tape.batch.autocast:
+        copies = (replace(tape.tensor(f"{name} copy", weights.elements, 1), differentiable=False),)
+        memory(tape, f"{name} copy", (), copies)
     out = tape.tensor(name, x.rows, width)
     tape.add(
         Operation(
             name=name,
             kernel="matmul",
-            inputs=(x,),
+            inputs=(x, *copies),
             outputs=(out,),
             parameters=weights.parameters,
-            saved=(x,),
+            saved=(x, *copies),
             backward_temporaries=weights.zeros,
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
             module=f"{tape.prefix}experts",

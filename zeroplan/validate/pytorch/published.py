@@ -9,8 +9,10 @@ from torch import nn
 from zeroplan.errors import MissingPartError
 from zeroplan.schedule.plan import Plan
 from zeroplan.spec.architecture import Architecture, Stack
+from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.validate.pytorch.conditions import as_on_cuda
 from zeroplan.validate.pytorch.environment import DTYPES, token_ids
+from zeroplan.validate.pytorch.experts import register_loop
 from zeroplan.validate.pytorch.kernels import FusedNorm
 from zeroplan.validate.pytorch.subject import Subject
 
@@ -26,7 +28,7 @@ def published(config: Mapping[str, object], model: Architecture, plan: Plan) -> 
     """Build the class that transformers has for a model file."""
     family = _family(model)
     try:
-        module = _built(config, family, plan)
+        module = _built(config, family, model, plan)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason, *_ = str(error).partition(". ")
         raise MissingPartError(f"transformers cannot build this model: {reason}.") from None
@@ -56,16 +58,33 @@ _FAMILIES: Final[dict[tuple[str, ...], str]] = {
 """Kinds of a model's stacks: who builds it."""
 
 
-def _built(config: Mapping[str, object], family: str, plan: Plan) -> Any:
+def _built(
+    config: Mapping[str, object], family: str, model: Architecture, plan: Plan
+) -> Any:
     import transformers  # noqa: PLC0415  # zeroplan's own module does without
 
     given = {key: value for key, value in config.items() if key not in IGNORED}
     settings = transformers.AutoConfig.for_model(**{**given, **SET})
     module = getattr(transformers, family).from_config(
-        settings, attn_implementation="sdpa", dtype=DTYPES[plan.training.parameter_dtype]
+        settings,
+        attn_implementation="sdpa",
+        dtype=DTYPES[plan.training.parameter_dtype],
+        **_experts(model, plan),
     )
     module.tie_weights()
     return module
+
+
+def _experts(model: Architecture, plan: Plan) -> dict[str, str]:
+    """Return how the experts run, where there are any."""
+    batch = plan.workload.batch
+    parts = {part.component for s in model.stacks for b in s.blocks for part in b.sublayers}
+    if not any(isinstance(part, MixtureOfExperts) for part in parts):
+        return {}
+    if batch.expert_alignment > 1:
+        raise MissingPartError("the classes of transformers do not align experts")
+    register_loop(EXPERTS["loop"], batch)
+    return {"experts_implementation": EXPERTS[batch.experts]}
 
 
 def _subject(module: Any, model: Architecture, plan: Plan) -> Subject:
