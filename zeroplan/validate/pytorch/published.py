@@ -16,7 +16,7 @@ from zeroplan.validate.pytorch.experts import register_loop
 from zeroplan.validate.pytorch.kernels import FusedNorm
 from zeroplan.validate.pytorch.subject import Subject
 
-__all__ = ["published"]
+__all__ = ["published", "stand_in"]
 
 IGNORED: Final = ("architectures", "dtype", "torch_dtype", "use_cache", "auto_map")
 SET: Final = {"use_cache": False, "use_mamba_kernels": False}
@@ -35,7 +35,7 @@ def published(config: Mapping[str, object], model: Architecture, plan: Plan) -> 
     for parameter in module.parameters():
         parameter.data = parameter.data.to(DTYPES[plan.training.parameter_dtype])
     for part in module.modules():
-        _stand_in(part)
+        stand_in(part)
     return _subject(module, model, plan)
 
 
@@ -126,7 +126,7 @@ def _lists(module: nn.Module, stacks: tuple[Stack, ...]) -> list[nn.ModuleList]:
     return found
 
 
-def _stand_in(part: nn.Module) -> None:
+def stand_in(part: nn.Module) -> None:
     """Let LayerNorm allocate what it does on CUDA."""
     if isinstance(part, nn.LayerNorm):
         part.forward = lambda x: FusedNorm.apply(x, 2, *part.parameters())
