@@ -6,7 +6,6 @@ rotary tables, which all blocks share, do not count.
 """
 
 import json
-import sys
 import warnings
 import weakref
 from pathlib import Path
@@ -82,7 +81,8 @@ def _built(config: dict[str, Any]) -> Any:
     off = {"use_cache": False, "attention_dropout": 0.0, "attention_probs_dropout_prob": 0.0}
     settings = transformers.AutoConfig.for_model(**{**config, **off})
     with on_meta(torch.bfloat16):
-        module = family._from_config(settings, attn_implementation="sdpa", dtype=torch.bfloat16)
+        options = {"attn_implementation": "sdpa", "dtype": torch.bfloat16}
+        module = family._from_config(settings, **options)  # noqa: SLF001  # also of bare classes
     for parameter in module.parameters():
         parameter.data = parameter.data.to(torch.bfloat16)
     for part in module.modules():
@@ -156,4 +156,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

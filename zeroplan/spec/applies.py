@@ -90,9 +90,7 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _kind_notes(
-    run: Run, architecture: Architecture, components: list[Component]
-) -> Iterable[str]:
+def _kind_notes(run: Run, architecture: Architecture, components: list[Component]) -> Iterable[str]:
     """Say which keys are for experts or images that the model has not."""
     sparse = any(isinstance(each, MixtureOfExperts) for each in components)
     lacking = {

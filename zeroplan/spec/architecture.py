@@ -72,6 +72,8 @@ class Attention:
     position: Position = "rope"
     rotary_dim: int | None = None
     """Rotated part of a head; None rotates all of it. [elements]"""
+    wide_rotary: bool = False
+    """Whether heads are turned in fp32 all the same (OLMo, Qwen's vision towers)."""
     window: int | None = None
     """Keys that a query can see (sliding window); None is all. [tokens]"""
     causal: bool = True

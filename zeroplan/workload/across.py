@@ -1,7 +1,8 @@
 """What all blocks of a stack share: the states that they attend to, the bias of their scores.
 
 Its gradient is a sum over the blocks: it is there from the last block's backward to the first's, so
-it is opened by the unit after the blocks and closed by the one before them.
+the unit after the blocks opens it. The bias's is closed before the first block; with the states' the
+stack before goes back.
 """
 
 from zeroplan.spec.architecture import Attention, Stack
@@ -18,26 +19,25 @@ def crosses(stack: Stack) -> bool:
 
 def open_gradients(tape: Tape, stack: Stack, states: Tensor | None) -> None:
     """Let the sums of gradients begin, as backward leaves this unit."""
-    shared = _shared(tape, stack, states)
+    memory = (states,) if states is not None and crosses(stack) else ()
+    shared = (*memory, *_biases(tape, stack))
     if shared:
         tape.add(Operation(name="sums over the blocks", kernel="none", opens=shared))
 
 
-def close_gradients(tape: Tape, stack: Stack, states: Tensor | None) -> None:
-    """Let them go, once backward has passed the first block."""
-    shared = _shared(tape, stack, states)
-    if shared:
-        tape.add(Operation(name="sums over the blocks", kernel="none", closes=shared))
+def close_gradients(tape: Tape, stack: Stack) -> None:
+    """Let the biases' sum go, once backward has passed the first block."""
+    biases = _biases(tape, stack)
+    if biases:
+        tape.add(Operation(name="sums over the blocks", kernel="none", closes=biases))
 
 
-def _shared(tape: Tape, stack: Stack, states: Tensor | None) -> tuple[Tensor, ...]:
-    biases = (
+def _biases(tape: Tape, stack: Stack) -> tuple[Tensor, ...]:
+    return tuple(
         shared_gradient(tape, part)
         for part in _attentions(stack)
         if part.shares_bias and part.relative_buckets
     )
-    memory = (states,) if states is not None and crosses(stack) else ()
-    return (*memory, *biases)
 
 
 def _attentions(stack: Stack) -> list[Attention]:

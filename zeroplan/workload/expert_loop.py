@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.units import INT64, Size, ceil_div, floor, minimum
-from zeroplan.workload.expert_weights import expert_weights
-from zeroplan.workload.primitives import activation, cast, multiply, weigh
+from zeroplan.workload.experts import activated, expert_weights
+from zeroplan.workload.primitives import cast, weigh
 from zeroplan.workload.routing import Routing, indices, memory
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
@@ -30,22 +30,32 @@ class _Weights:
     """Gradients as large as the stack, which are added to the first. [B]"""
 
 
+@dataclass(frozen=True, slots=True)
+class _Expert:
+    rows: Size
+    """Tokens that chose it. [count]"""
+    inward: _Weights
+    outward: _Weights
+
+
 def expert_loop(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts) -> Tensor:
     """Write the loop down; x and the result are [tokens, hidden]."""
     out = tape.tensor("mixture", x.rows, part.hidden)
     choices = part.experts_per_token * (part.experts + 1)
     mask = tape.tensor("expert mask", x.rows, choices, itemsize=INT64, differentiable=False)
     memory(tape, "expert mask", (routing.ids,), (out, mask))
-    weights = [
-        [_of_expert(tape, stored, part, index) for stored in expert_weights(tape, part)]
-        for index in range(part.experts)
-    ]
-    routed = x.rows * part.experts_per_token
-    rows_of = shares(routed, part.experts, tape.batch.expert_imbalance)
-    for rows, (inward, outward) in zip(rows_of, weights, strict=True):
-        out = _expert(tape, (x, mask, routing.scores), out, rows, part, (inward, outward))
+    for expert in _experts(tape, x, part):
+        out = _expert(tape, (x, mask, routing.scores), out, part, expert)
     tape.hold(mask)
     return out
+
+
+def _experts(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Iterator[_Expert]:
+    inward, outward = expert_weights(tape, part)
+    routed = x.rows * part.experts_per_token
+    for index, rows in enumerate(shares(routed, part.experts, tape.batch.expert_imbalance)):
+        own = (_of_expert(tape, stored, part, index) for stored in (inward, outward))
+        yield _Expert(rows, *own)
 
 
 def _of_expert(
@@ -76,24 +86,18 @@ def _expert(
     tape: Tape,
     given: tuple[Tensor, Tensor, Tensor],
     total: Tensor,
-    rows: Size,
     part: MixtureOfExperts,
-    weights: tuple[_Weights, _Weights],
+    expert: _Expert,
 ) -> Tensor:
     """Gather one expert's tokens, run it, weigh the result and add it to the total."""
     x, mask, scores = given
-    token, place = (indices(tape, name, rows) for name in ("token index", "place index"))
+    token, place = (indices(tape, name, expert.rows) for name in ("token index", "place index"))
     memory(tape, "where", (mask,), (token, place))
     current = _picked(tape, x, (token,), "gathered tokens")
     columns = 2 * part.width if part.gated else part.width
-    inner = _product(tape, current, columns, "experts up", weights[0])
-    if part.gated:
-        gate, up = (tape.view(name, inner, part.width) for name in ("gate", "up"))
-        tape.add(Operation(name="split", kernel="none", inputs=(inner,), outputs=(gate, up)))
-        inner = multiply(tape, activation(tape, gate, part.activation), up, "gated")
-    else:
-        inner = activation(tape, inner, part.activation)
-    out = _product(tape, inner, part.hidden, "experts down", weights[1])
+    inner = _product(tape, current, columns, "experts up", expert.inward)
+    inner = activated(tape, inner, part)
+    out = _product(tape, inner, part.hidden, "experts down", expert.outward)
     weight = _picked(tape, scores, (token, place), "gathered scores", width=1)
     weighed = cast(tape, weigh(tape, out, weight, "weighed"), x.itemsize, "narrow weighed")
     return _added(tape, total, weighed, token)

@@ -11,6 +11,7 @@ from zeroplan.spec.architecture import Architecture, Attention, Block, Component
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.units import FP32, INT64, Size
 from zeroplan.workload.across import close_gradients, crosses, open_gradients
+from zeroplan.workload.attention import turns_wide
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
@@ -18,7 +19,7 @@ from zeroplan.workload.norms import norm
 from zeroplan.workload.position_bias import shared_bias
 from zeroplan.workload.primitives import add, cast, dropout, embedding, weights
 from zeroplan.workload.projection import chain, projection
-from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
+from zeroplan.workload.tape import Operation, Parameter, Summed, Tape, Tensor
 
 __all__ = ["Unit", "Workload", "workload"]
 
@@ -68,21 +69,24 @@ class Workload:
 def workload(architecture: Architecture, batch: Batch) -> Workload:
     """Write a model's forward pass down for a batch."""
     units: list[Unit] = []
+    how: Summed
     *earlier, last = architecture.stacks
     for stack in earlier:
         source = units[-1].output if units else None
         tied = any(table.tied for later in architecture.stacks for table in later.embeddings)
-        units += _stack_units(stack, _stack_batch(stack, batch), units, tied=tied)
+        how = "in place" if tied else ""
+        units += _stack_units(stack, _stack_batch(stack, batch), units, how)
         units += _norm_units(stack, batch, source)
-    tied = architecture.head is not None and architecture.head.tied
+    head = architecture.head
+    how = "anew" if head is not None and head.tied else ""
     source = units[-1].output if units else None
-    units += _stack_units(last, _stack_batch(last, batch), units, tied=tied)
-    units.append(_head_unit(architecture.head, last, batch, source))
+    units += _stack_units(last, _stack_batch(last, batch), units, how)
+    units.append(_head_unit(head, last, batch, source))
     return Workload(
         units=tuple(units),
         buffers_bytes=_rotary_tables(last, batch),
         inputs_bytes=tuple(_input_bytes(s, _stack_batch(s, batch)) for s in architecture.stacks),
-        kept_logits_bytes=kept_logits_bytes(architecture.head, batch),
+        kept_logits_bytes=kept_logits_bytes(head, batch),
         batch=batch,
     )
 
@@ -91,11 +95,11 @@ def _stack_batch(stack: Stack, batch: Batch) -> Batch:
     return batch if stack.positions is None else replace(batch, sequence_length=stack.positions)
 
 
-def _stack_units(stack: Stack, batch: Batch, before: list[Unit], *, tied: bool) -> list[Unit]:
+def _stack_units(stack: Stack, batch: Batch, before: list[Unit], summed: Summed) -> list[Unit]:
     """Write a tower down that reads what the tower before it made."""
     written: dict[Block, Unit] = {}
     source = before[-1].output if before else None
-    units = [_embedding_unit(stack, batch, source, tied=tied)]
+    units = [_embedding_unit(stack, batch, source, summed)]
     for block in stack.blocks:
         if block not in written:
             written[block] = _block_unit(stack, block, batch)
@@ -121,12 +125,12 @@ def _hidden_states(tape: Tape, stack: Stack) -> Tensor:
     return tape.tensor("hidden states", tape.batch.tokens, stack.hidden, itemsize=size)
 
 
-def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: bool) -> Unit:
+def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, summed: Summed) -> Unit:
     tape = Tape(batch)
     entering = None if source is None else tape.like("states of the tower before", source)
     x = chain(tape, None, stack.stem, batch.tokens)
     for table in stack.embeddings:
-        row = embedding(tape, table, batch.tokens, tied=tied)
+        row = embedding(tape, table, batch.tokens, summed=summed)
         if table.projection is not None:
             row = projection(tape, row, table.projection, batch.tokens)
         x = row if x is None else add(tape, x, row, "sum of embeddings")
@@ -143,14 +147,15 @@ def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: 
     if stack.dropout:
         x = dropout(tape, x, "embedding dropout")
     shared_bias(tape, stack.blocks)
-    close_gradients(tape, stack, entering)
+    close_gradients(tape, stack)
     return _unit(tape, stack.label("embedding"), "embedding", entering, x)
 
 
 def _joined(tape: Tape, states: Tensor, x: Tensor, stack: Stack) -> Tensor:
     """Let the states of the tower before in: all along for cross-attention, else among the tokens.
 
-    Cross-attention's keys and values keep them until the first block's backward is done.
+    Cross-attention's keys and values keep them until the first block's backward is done, and the
+    blocks sum their gradient.
     """
     apart = crosses(stack)
     out = tape.view("input", x, x.width) if apart else tape.like("input", x)
@@ -158,7 +163,7 @@ def _joined(tape: Tape, states: Tensor, x: Tensor, stack: Stack) -> Tensor:
         Operation(
             name="join",
             kernel="none" if apart else "memory",
-            inputs=(states, x),
+            inputs=(x,) if apart else (states, x),
             outputs=(out,),
             saved=(states,) if apart else (),
             passes_gradient=apart,
@@ -252,13 +257,16 @@ def _input_bytes(stack: Stack, batch: Batch) -> Size:
 
 
 def _rotary_tables(stack: Stack, batch: Batch) -> tuple[Size, ...]:
-    """Cosines and sines [sequence, head_dim] in the compute dtype, or one table of complex64."""
+    """Cosines and sines [sequence, head_dim], in fp32 if heads are turned so, or complex64."""
     dims = {_rotary_dim(part.component) for block in stack.blocks for part in block.sublayers}
     dims.discard(0)
     if not dims:
         return ()
     elements = batch.sequence_length * max(dims)
-    return (elements * 4,) if batch.rope == "complex" else 2 * (elements * batch.itemsize,)
+    if batch.rope == "complex":
+        return (elements * 4,)
+    wide = any(turns_wide(part.component) for block in stack.blocks for part in block.sublayers)
+    return 2 * (elements * (FP32 if wide else batch.itemsize),)
 
 
 def _rotary_dim(part: Component) -> int:

@@ -9,9 +9,9 @@ from zeroplan.spec.architecture import Mlp
 from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.units import Size, ceil_div
 from zeroplan.workload.expert_loop import expert_loop
-from zeroplan.workload.expert_weights import expert_weights
+from zeroplan.workload.experts import activated, expert_weights
 from zeroplan.workload.mlp import mlp
-from zeroplan.workload.primitives import activation, add, cast, linear, multiply, weigh
+from zeroplan.workload.primitives import add, cast, linear, multiply, weigh
 from zeroplan.workload.routing import Routing, indices, memory, route
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
@@ -56,7 +56,7 @@ def _grouped_experts(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExp
     first, last = expert_weights(tape, part)
     columns = 2 * part.width if part.gated else part.width
     inner = _grouped(tape, (rows, offsets), columns, "experts up", first)
-    inner = _activated(tape, inner, part)
+    inner = activated(tape, inner, part)
     out = _grouped(tape, (inner, offsets), part.hidden, "experts down", last)
     restored = _gather(tape, weigh(tape, out, weights, "weighed"), order, "restored", part.hidden)
     total = tape.tensor("mixture", x.rows, part.hidden, itemsize=restored.itemsize)
@@ -71,14 +71,6 @@ def _rows(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Size:
     """
     routed, step = x.rows * part.experts_per_token, tape.batch.expert_alignment
     return routed if step == 1 else ceil_div(routed + part.experts * step, step) * step
-
-
-def _activated(tape: Tape, inner: Tensor, part: MixtureOfExperts) -> Tensor:
-    if not part.gated:
-        return activation(tape, inner, part.activation)
-    gate, up = (tape.view(name, inner, part.width) for name in ("gate", "up"))
-    tape.add(Operation(name="split", kernel="none", inputs=(inner,), outputs=(gate, up)))
-    return multiply(tape, activation(tape, gate, part.activation), up, "gated")
 
 
 def _shared(tape: Tape, x: Tensor, part: MixtureOfExperts, width: int) -> Tensor:

@@ -35,9 +35,7 @@ def score_bias(tape: Tape, part: Attention) -> tuple[Tensor, ...]:
     mask = tape.tensor("causal mask", rows, out.width, itemsize=1, differentiable=False)
     kept = (mask,) if part.causal else ()
     tape.add(
-        Operation(
-            name=out.name, kernel="memory", inputs=own, outputs=(out, *kept), saved=kept
-        )
+        Operation(name=out.name, kernel="memory", inputs=own, outputs=(out, *kept), saved=kept)
     )
     return (out,)
 

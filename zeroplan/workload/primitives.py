@@ -7,7 +7,7 @@ from math import prod
 
 from zeroplan.spec.architecture import Embedding, Role, Weights
 from zeroplan.units import Size
-from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
+from zeroplan.workload.tape import Matmul, Operation, Parameter, Summed, Tape, Tensor
 
 __all__ = [
     "activation",
@@ -33,7 +33,7 @@ def weights(extras: tuple[Weights, ...]) -> tuple[Parameter, ...]:
     return tuple(Parameter(name=e.name, shape=e.shape, role=e.role) for e in extras)
 
 
-def embedding(tape: Tape, table: Embedding, tokens: Size, *, tied: bool = False) -> Tensor:
+def embedding(tape: Tape, table: Embedding, tokens: Size, *, summed: Summed = "") -> Tensor:
     """Look rows up: backward needs the indices only, which the batch holds anyway."""
     size = tape.batch.parameter_itemsize
     out = tape.tensor(f"{table.name} rows", tokens, table.width, itemsize=size)
@@ -42,7 +42,7 @@ def embedding(tape: Tape, table: Embedding, tokens: Size, *, tied: bool = False)
         shape=(table.rows, table.width),
         role="embedding" if table.kind == "token" else "other",
         tied_to="embedding" if table.tied else None,
-        shared=tied and table.kind == "token",
+        summed=summed if table.kind == "token" else "",
         trainable=table.trainable,
     )
     tape.add(

@@ -17,8 +17,8 @@ __all__ = [
     "mixture",
     "per_layer",
     "refuse_unread_experts",
-    "sigmoid_router",
     "shared_width",
+    "sigmoid_router",
     "sparse_decoder",
     "whole_head_norms",
 ]

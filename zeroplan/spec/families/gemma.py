@@ -12,10 +12,10 @@ from zeroplan.spec.families.shape import (
     Defaults,
     Shape,
     decoder,
+    offset_rms_norm,
     read_shape,
     sliding,
     uniform,
-    offset_rms_norm,
     window,
 )
 from zeroplan.spec.keys import Keys

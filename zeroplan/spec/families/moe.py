@@ -19,7 +19,7 @@ from zeroplan.spec.families.experts import (
     whole_head_norms,
 )
 from zeroplan.spec.families.moe_layouts import grok
-from zeroplan.spec.families.shape import Defaults, layer_norm, pre_norm, read_shape, rms_norm
+from zeroplan.spec.families.shape import Defaults, layer_norm, pre_norm, read_shape
 from zeroplan.spec.keys import REQUIRED, Keys
 from zeroplan.spec.moe import Router
 
@@ -94,9 +94,7 @@ def qwen3_moe(keys: Keys, name: str) -> Architecture:
     attention = replace(head_norms(shape.attention), qkv_bias=bias, output_bias=bias)
     shape = replace(shape, attention=attention)
     width = keys.integer("moe_intermediate_size", default=768)
-    experts = replace(
-        mixture(keys, shape, width, experts=128, chosen=8), router=_qwen_router(keys)
-    )
+    experts = replace(mixture(keys, shape, width, experts=128, chosen=8), router=_qwen_router(keys))
     return sparse_decoder(keys, name, shape, experts, _qwen_sparse(keys))
 
 
@@ -253,7 +251,8 @@ def granitemoe(keys: Keys, name: str) -> Architecture:
     bias = keys.flag("attention_bias", default=False)
     shape = replace(shape, attention=replace(shape.attention, qkv_bias=bias, output_bias=bias))
     experts = replace(
-        mixture(keys, shape, shape.mlp.width, experts=8, chosen=2), router=Router(scoring="chosen-fp32")
+        mixture(keys, shape, shape.mlp.width, experts=8, chosen=2),
+        router=Router(scoring="chosen-fp32"),
     )
     return sparse_decoder(keys, name, shape, experts)
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from zeroplan.validate.pytorch.kernels import fused_attention, one_byte_dropout
+from zeroplan.validate.pytorch.kernels import fused_attention, one_byte_dropout, replaced
 
-__all__ = ["as_on_cuda", "replaced"]
+__all__ = ["as_on_cuda"]
 
 
 @contextmanager
@@ -27,17 +27,6 @@ def as_on_cuda() -> Iterator[None]:
             whole = _unpadded(getattr(masking_utils, name))
             stack.enter_context(replaced(masking_utils, name, whole))
         yield
-
-
-@contextmanager
-def replaced(module: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
-    """Let a module's function be another one."""
-    original = getattr(module, name)
-    setattr(module, name, by)
-    try:
-        yield
-    finally:
-        setattr(module, name, original)
 
 
 def _unpacked(_: object) -> None:

@@ -31,7 +31,9 @@ def _loop(batch: Batch) -> Forward:
         experts: Any, x: torch.Tensor, ids: torch.Tensor, scores: torch.Tensor
     ) -> torch.Tensor:
         if experts.has_bias or experts.is_transposed:
-            raise MissingPartError("validate has no loop over experts with biases or [in, out] weights")
+            raise MissingPartError(
+                "validate has no loop over experts with biases or [in, out] weights"
+            )
         total = torch.zeros_like(x)
         with torch.no_grad():
             mask = functional.one_hot(ids, num_classes=experts.num_experts + 1).permute(2, 1, 0)

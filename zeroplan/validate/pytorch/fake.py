@@ -10,8 +10,8 @@ from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tenso
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.model import own
-from zeroplan.validate.pytorch.published import published
 from zeroplan.validate.pytorch.optimizers import fullest_rank, make_optimizer
+from zeroplan.validate.pytorch.published import published
 from zeroplan.validate.pytorch.step import Setup, batches, observe
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import ModelClass, Observation

@@ -6,14 +6,21 @@ values of another width than the queries has its scores in memory; a planner for
 of that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-__all__ = ["Dropout", "FusedAttention", "FusedNorm", "fused_attention", "one_byte_dropout"]
+__all__ = [
+    "Dropout",
+    "FusedAttention",
+    "FusedNorm",
+    "fused_attention",
+    "one_byte_dropout",
+    "replaced",
+]
 
 
 class FusedNorm(torch.autograd.Function):
@@ -95,15 +102,15 @@ def one_byte_dropout() -> Iterator[None]:
     original = functional.dropout
 
     def dropout(
-        x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+        x: torch.Tensor,
+        p: float = 0.5,
+        training: bool = True,  # noqa: FBT001, FBT002  # the signature is torch's
+        inplace: bool = False,  # noqa: FBT001, FBT002  # likewise
     ) -> torch.Tensor:
         return Dropout.apply(x) if training and p else original(x, p, training, inplace)
 
-    functional.dropout = dropout
-    try:
+    with replaced(functional, "dropout", dropout):
         yield
-    finally:
-        functional.dropout = original
 
 
 @contextmanager
@@ -125,8 +132,16 @@ def fused_attention() -> Iterator[None]:
             return FusedAttention.apply(q, k, v, attn_mask)
         return original(q, k, v, attn_mask, dropout_p, *rest, **keys)
 
-    functional.scaled_dot_product_attention = attention
+    with replaced(functional, "scaled_dot_product_attention", attention):
+        yield
+
+
+@contextmanager
+def replaced(module: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
+    """Let a module's function be another one."""
+    original = getattr(module, name)
+    setattr(module, name, by)
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = original
+        setattr(module, name, original)

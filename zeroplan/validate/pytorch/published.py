@@ -36,7 +36,7 @@ def published(config: Mapping[str, object], model: Architecture, plan: Plan) -> 
         parameter.data = parameter.data.to(DTYPES[plan.training.parameter_dtype])
     for part in module.modules():
         stand_in(part)
-    return _subject(module, model, plan)
+    return _subject(module, model)
 
 
 def _family(model: Architecture) -> str:
@@ -58,9 +58,7 @@ _FAMILIES: Final[dict[tuple[str, ...], str]] = {
 """Kinds of a model's stacks: who builds it."""
 
 
-def _built(
-    config: Mapping[str, object], family: str, model: Architecture, plan: Plan
-) -> Any:
+def _built(config: Mapping[str, object], family: str, model: Architecture, plan: Plan) -> Any:
     import transformers  # noqa: PLC0415  # zeroplan's own module does without
 
     given = {key: value for key, value in config.items() if key not in IGNORED}
@@ -87,7 +85,7 @@ def _experts(model: Architecture, plan: Plan) -> dict[str, str]:
     return {"experts_implementation": EXPERTS[batch.experts]}
 
 
-def _subject(module: Any, model: Architecture, plan: Plan) -> Subject:
+def _subject(module: Any, model: Architecture) -> Subject:
     head, table = module.get_output_embeddings(), module.get_input_embeddings()
     children = list(module.base_model.children())
     norms = [each for each in children if "norm" in type(each).__name__.lower()]

@@ -1,9 +1,19 @@
-"""The weights of a mixture's experts, in the forms in which they are stored."""
+"""What grouped experts and a loop over them share: stored weights, and what stands between two."""
 
 from zeroplan.spec.moe import MixtureOfExperts
-from zeroplan.workload.tape import Parameter, Tape
+from zeroplan.workload.primitives import activation, multiply
+from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
 
-__all__ = ["expert_weights"]
+__all__ = ["activated", "expert_weights"]
+
+
+def activated(tape: Tape, inner: Tensor, part: MixtureOfExperts) -> Tensor:
+    """Apply the non-linearity, and the gate where there is one."""
+    if not part.gated:
+        return activation(tape, inner, part.activation)
+    gate, up = (tape.view(name, inner, part.width) for name in ("gate", "up"))
+    tape.add(Operation(name="split", kernel="none", inputs=(inner,), outputs=(gate, up)))
+    return multiply(tape, activation(tape, gate, part.activation), up, "gated")
 
 
 def expert_weights(
