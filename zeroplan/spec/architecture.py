@@ -167,6 +167,8 @@ class Sublayer:
     """Normalises the branch before it is added (Gemma 2, OLMo 2)."""
     residual_norm: Norm | None = None
     """Normalises the sum after the addition (post-norm models: BERT, OPT-350m, GPT-1)."""
+    gate: str | None = None
+    """Name of a trained number whose tanh weighs the branch (Llama 3.2 Vision)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from zeroplan.workload.components import component
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
 from zeroplan.workload.norms import norm
 from zeroplan.workload.position_bias import shared_bias
-from zeroplan.workload.primitives import add, cast, dropout, embedding, weights
+from zeroplan.workload.primitives import add, cast, dropout, embedding, gated, weights
 from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Summed, Tape, Tensor
 
@@ -191,6 +191,8 @@ def _sequential(tape: Tape, x: Tensor, block: Block) -> Tensor:
         branch = component(tape, branch, part.component)
         if part.post_norm is not None:
             branch = norm(tape, branch, part.post_norm, name="post_norm")
+        if part.gate is not None:
+            branch = gated(tape, branch, part.gate)
         x = add(tape, x, branch)
         if part.residual_norm is not None:
             x = norm(tape, x, part.residual_norm, name="residual_norm")

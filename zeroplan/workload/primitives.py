@@ -16,6 +16,7 @@ __all__ = [
     "dropout",
     "elementwise",
     "embedding",
+    "gated",
     "linear",
     "multiply",
     "scale",
@@ -150,6 +151,24 @@ def weigh(tape: Tape, x: Tensor, weight: Tensor, name: str) -> Tensor:
             outputs=(out,),
             saved=(x, weight),
             backward_temporaries=(2 * out.bytes - x.bytes,),
+        )
+    )
+    return out
+
+
+def gated(tape: Tape, x: Tensor, name: str) -> Tensor:
+    """Multiply by the tanh of a trained number, whose gradient is a sum over a whole product."""
+    number = tape.tensor(f"tanh of {name}", 1, 1, itemsize=x.itemsize)
+    out = tape.like("gated branch", x)
+    tape.add(
+        Operation(
+            name=out.name,
+            kernel="memory",
+            inputs=(x,),
+            outputs=(out, number),
+            parameters=(Parameter(name=name, shape=(1,), role="other"),),
+            saved=(x, number),
+            backward_temporaries=(x.bytes,),
         )
     )
     return out

@@ -1,12 +1,15 @@
 """What must surround a step of a class of transformers on fake tensors."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 from zeroplan.validate.pytorch.kernels import fused_attention, one_byte_dropout, replaced
 
 __all__ = ["as_on_cuda"]
+
+CHECKS: Final = "TRANSFORMERS_DISABLE_TORCH_CHECK"
 
 
 @contextmanager
@@ -23,10 +26,25 @@ def as_on_cuda() -> Iterator[None]:
         stack.enter_context(fused_attention())
         stack.enter_context(one_byte_dropout())
         stack.enter_context(replaced(masking_utils, "find_packed_sequence_indices", _unpacked))
+        stack.enter_context(_without_checks())
         for name in ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa"):
             whole = _unpadded(getattr(masking_utils, name))
             stack.enter_context(replaced(masking_utils, name, whole))
         yield
+
+
+@contextmanager
+def _without_checks() -> Iterator[None]:
+    """Skip the checks that transformers makes of data (whether image tokens are as many as images)."""
+    before = os.environ.get(CHECKS)
+    os.environ[CHECKS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[CHECKS]
+        else:
+            os.environ[CHECKS] = before
 
 
 def _unpacked(_: object) -> None:

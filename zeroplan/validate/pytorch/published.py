@@ -1,6 +1,6 @@
 """The class that transformers has for a model file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -13,6 +13,7 @@ from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.validate.pytorch.conditions import as_on_cuda
 from zeroplan.validate.pytorch.environment import DTYPES, token_ids
 from zeroplan.validate.pytorch.experts import register_loop
+from zeroplan.validate.pytorch.images import reads_images
 from zeroplan.validate.pytorch.kernels import FusedNorm
 from zeroplan.validate.pytorch.subject import Subject
 
@@ -36,7 +37,7 @@ def published(config: Mapping[str, object], model: Architecture, plan: Plan) -> 
         parameter.data = parameter.data.to(DTYPES[plan.training.parameter_dtype])
     for part in module.modules():
         stand_in(part)
-    return _subject(module, model)
+    return _subject(module, model, plan)
 
 
 def _family(model: Architecture) -> str:
@@ -54,6 +55,7 @@ _FAMILIES: Final[dict[tuple[str, ...], str]] = {
     ("decoder",): "AutoModelForCausalLM",
     ("encoder",): "AutoModelForMaskedLM",
     ("encoder", "decoder"): "AutoModelForSeq2SeqLM",
+    ("vision", "decoder"): "AutoModelForImageTextToText",
 }
 """Kinds of a model's stacks: who builds it."""
 
@@ -63,6 +65,7 @@ def _built(config: Mapping[str, object], family: str, model: Architecture, plan:
 
     given = {key: value for key, value in config.items() if key not in IGNORED}
     settings = transformers.AutoConfig.for_model(**{**given, **SET})
+    settings.get_text_config().use_cache = False
     module = getattr(transformers, family).from_config(
         settings,
         attn_implementation="sdpa",
@@ -85,25 +88,29 @@ def _experts(model: Architecture, plan: Plan) -> dict[str, str]:
     return {"experts_implementation": EXPERTS[batch.experts]}
 
 
-def _subject(module: Any, model: Architecture) -> Subject:
+def _subject(module: Any, model: Architecture, plan: Plan) -> Subject:
     head, table = module.get_output_embeddings(), module.get_input_embeddings()
     children = list(module.base_model.children())
     norms = [each for each in children if "norm" in type(each).__name__.lower()]
-    reads = ["input_ids", "decoder_input_ids"][: len(model.stacks)]
-
-    def inputs(plan: Plan) -> dict[str, torch.Tensor]:
-        return {name: token_ids(plan) for name in reads}
-
     return Subject(
         module=module,
         embeddings=tuple(each for each in children if isinstance(each, nn.Embedding)),
         blocks=tuple(_lists(module, model.stacks)),
         tail=(*norms[-1:], head),
         tied=head.weight is table.weight,
-        inputs=inputs,
+        inputs=_inputs(module.config, model, plan),
         logits=lambda output: output.logits,
         conditions=as_on_cuda,
     )
+
+
+def _inputs(
+    settings: Any, model: Architecture, plan: Plan
+) -> Callable[[Plan], dict[str, torch.Tensor]]:
+    if model.stacks[0].kind == "vision":
+        return reads_images(settings, model, plan)
+    names = ("input_ids", "decoder_input_ids")[: len(model.stacks)]
+    return lambda plan: {name: token_ids(plan) for name in names}
 
 
 def _lists(module: nn.Module, stacks: tuple[Stack, ...]) -> list[nn.ModuleList]:
@@ -113,14 +120,16 @@ def _lists(module: nn.Module, stacks: tuple[Stack, ...]) -> list[nn.ModuleList]:
         inside = any(name.startswith(f"{other}.") for other, _ in outer)
         if isinstance(part, nn.ModuleList) and not inside:
             outer.append((name, part))
-    left, found = [part for _, part in outer], []
+    found: list[nn.ModuleList] = []
+    left = iter(part for _, part in outer)
     for stack in stacks:
-        fitting = next((part for part in left if len(part) == len(stack.blocks)), None)
-        if fitting is None:
-            number = len(stack.blocks)
-            raise MissingPartError(f"the class of transformers has no list of {number} blocks")
-        left.remove(fitting)
-        found.append(fitting)
+        own: list[nn.ModuleList] = []
+        while sum(map(len, own)) < len(stack.blocks):
+            own.append(next(left, nn.ModuleList()))
+            if not own[-1]:
+                number = len(stack.blocks)
+                raise MissingPartError(f"the class of transformers has no list of {number} blocks")
+        found += own
     return found
 
 
