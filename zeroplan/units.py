@@ -10,6 +10,7 @@ from zeroplan.records import dataclass
 __all__ = [
     "ALLOCATION_BYTES",
     "DTYPE_BYTES",
+    "FP8",
     "FP32",
     "GB",
     "GIB",
@@ -22,6 +23,7 @@ __all__ = [
     "Guess",
     "Size",
     "ceil_div",
+    "doublings",
     "floor",
     "maximum",
     "minimum",
@@ -57,6 +59,8 @@ GIGABIT: Final = 10**9 / 8
 ALLOCATION_BYTES: Final = 512
 """The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""
 
+FP8: Final = 1
+"""Bytes of an fp8 number. [B]"""
 FP32: Final = 4
 """Bytes of an fp32 number. [B]"""
 INT64: Final = 8
@@ -97,6 +101,16 @@ def power_of_two(value: Size) -> Size:
     while _any(result < value):
         power *= 2
         result = result + (power - result) * (result < value)
+    return result
+
+
+def doublings(value: Size) -> Size:
+    """Return how often 1 must be doubled to reach a value of 1 or more: log2, rounded up."""
+    power, count = 1, 0
+    result: Size = count * (value > 0)
+    while _any(power < value):
+        result = result + (power < value)
+        power *= 2
     return result
 
 

@@ -114,13 +114,19 @@ def _plan(case: Case) -> Plan:
         workload=workload(_llama(case["shape"]), batch),
         row=row,
         dtypes=dtypes(row, training),
-        groups=groups(gpus=ranks, gpus_per_node=8, shard_size=ranks),
+        groups=groups(
+            gpus=ranks,
+            gpus_per_node=case.get("ranks_per_node", 8),
+            shard_size=ranks,
+            secondary_size=case["deepspeed"].get("zero_hpz_partition_size", 1),
+            two_levels=case["deepspeed"].get("zero_quantized_gradients", False),
+        ),
         training=training,
         choice=ShardingChoice(strategy=case["strategy"], deepspeed=DeepSpeed(**case["deepspeed"])),
     )
 
 
-def _llama(shape: dict[str, int]) -> Architecture:
+def _llama(shape: dict[str, Any]) -> Architecture:
     hidden, heads = shape["hidden"], shape["heads"]
     norm = Norm(kind="rms", width=hidden)
     attention = Attention(
@@ -146,7 +152,7 @@ def _llama(shape: dict[str, int]) -> Architecture:
         model_type="llama",
         class_name="Llama",
         stacks=(stack,),
-        head=Head(hidden=hidden, rows=shape["vocabulary"], tied=False),
+        head=Head(hidden=hidden, rows=shape["vocabulary"], tied=shape.get("tied", False)),
         max_positions=None,
         source="test",
     )

@@ -3,7 +3,8 @@
 The environment brings the cases (as in deepspeed_measured.json) and the rank. A storage counts
 from the operation that first returns it until Python drops it, rounded up to 512 bytes as on CUDA.
 Two things that CPU does otherwise are left out: what gloo copies inside a collective, and what the
-fused RMSNorm kernel of CUDA does in registers.
+fused RMSNorm kernel of CUDA does in registers. ZeRO++'s kernels, which exist for CUDA alone, are
+stood in for by ones that allocate the same.
 """
 
 import gc
@@ -30,6 +31,7 @@ COLLECTIVES = (
     "all_gather_into_tensor",
     "all_gather_single",
     "all_reduce",
+    "all_to_all_single",
     "broadcast",
     "reduce",
     "reduce_scatter_single",
@@ -39,6 +41,7 @@ NAMES = {
     "_allgather_base_": "all_gather",
     "_reduce_scatter_base_": "reduce_scatter",
     "allreduce_": "all_reduce",
+    "alltoall_base_": "all_to_all",
     "reduce_": "reduce",
     "broadcast_": "broadcast",
 }
@@ -119,9 +122,13 @@ def hide(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Done:
-    """A collective that has ended."""
+    """A collective that has ended; as NCCL's, it holds its tensors until it is waited for."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
 
     def wait(self) -> bool:
+        self.tensors = []
         return True
 
 
@@ -135,9 +142,44 @@ def isolate(call: Callable[..., Any]) -> Callable[..., Any]:
         copies = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         call(*args, **kwargs)
         tensors[0].copy_(copies[0])
-        return Done() if async_op else None
+        return Done(tensors) if async_op else None
 
     return isolated
+
+
+class Quantizer:
+    """ZeRO++'s kernels (csrc/quantization/pt_binding.cpp): what they return, with zeros in it."""
+
+    Symmetric = 0
+
+    def load(self) -> "Quantizer":
+        return self
+
+    @staticmethod
+    def new(size: int, dtype: torch.dtype) -> torch.Tensor:
+        tensor: torch.Tensor = hide(torch.zeros)(size, dtype=dtype)
+        LEDGER.track(tensor)
+        return tensor
+
+    def quantize(self, x: torch.Tensor, groups: int, *_: object) -> tuple[torch.Tensor, ...]:
+        scales = self.new(groups, torch.float32)
+        return self.new(x.numel(), torch.int8), scales
+
+    def dequantize(self, x: torch.Tensor, *given: Any) -> torch.Tensor:
+        _, _, bits, _ = given
+        wide = self.new(x.numel() * 8 // bits, torch.float16)
+        return wide.view(x.shape) if bits == 8 else wide
+
+    def swizzle_quant(
+        self, x: torch.Tensor, groups: int, bits: int, *_: object
+    ) -> tuple[torch.Tensor, ...]:
+        scales = self.new(groups, torch.float32)
+        return self.new(x.numel() * bits // 8, torch.int8), scales
+
+    def quantized_reduction(self, x: torch.Tensor, *given: Any) -> tuple[torch.Tensor, ...]:
+        _, _, groups, _, _, devices = given
+        scales = self.new(groups, torch.float32)
+        return self.new(x.numel() // devices, torch.int8), scales
 
 
 class FusedNorm(torch.autograd.Function):
@@ -238,6 +280,8 @@ class Llama(nn.Module):
         self.embed = nn.Embedding(shape["vocabulary"], hidden)
         self.layers = nn.ModuleList(Block(*block) for _ in range(shape["layers"]))
         self.norm, self.head = Norm(hidden), nn.Linear(hidden, shape["vocabulary"], bias=False)
+        if shape.get("tied"):
+            self.head.weight = self.embed.weight
         angles = torch.polar(
             torch.ones(shape["tokens"], hidden // shape["heads"] // 2), torch.ones(())
         )
@@ -275,6 +319,7 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
 
 def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
     """Run steps; what is measured is the last one."""
+    os.environ["LOCAL_SIZE"] = str(case.get("ranks_per_node", dist.get_world_size()))
     torch.manual_seed(0)
     before, start = LEDGER.live, 0
     with LEDGER:
@@ -298,6 +343,7 @@ def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
             start = LEDGER.live
             step(engine, batches)
     engine.destroy()
+    deepspeed.utils.groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # noqa: SLF001  # of this case
     peaks = {phase: peak - before for phase, peak in LEDGER.peaks.items()}
     return {"resident": start - before, "peaks": peaks, "calls": LEDGER.calls}
 
@@ -330,6 +376,7 @@ def main() -> None:
     deepspeed = importlib.import_module("deepspeed")
     deepspeed.utils.logger.setLevel(logging.ERROR)
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
+    deepspeed.ops.op_builder.QuantizerBuilder = Quantizer
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     for case in json.loads(os.environ["CASES"]):

@@ -1,6 +1,6 @@
 """DeepSpeed's schedules against what the real one sends and holds.
 
-deepspeed_measured.json: DeepSpeed 0.19.8 and torch 2.13.0 on two or three CPU ranks with gloo, the
+deepspeed_measured.json: DeepSpeed 0.19.8 and torch 2.13.0 on two to four CPU ranks with gloo, the
 rank that keeps most gradients, by deepspeed_on_cpu.py beside it. Every storage is rounded up to
 512 bytes as on CUDA; left out is what gloo copies inside a collective, and what CUDA's fused
 RMSNorm does not allocate. Peaks are the highest of the fourth step's forwards, backwards, updates.

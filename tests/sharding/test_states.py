@@ -54,6 +54,35 @@ def test_other_optimizers_and_dtypes(
     assert held == tuple(each * PARAMETERS for each in (parameter, gradient, optimizer))
 
 
+@pytest.mark.parametrize(
+    ("precision", "strategy", "parameter", "gradient", "optimizer"),
+    [
+        ("fp32", "ddp", 4, 4, 8),
+        ("tf32", "ddp", 4, 4, 8),
+        ("bf16-mixed", "ddp", 4, 4, 8),
+        ("fp16-mixed", "ddp", 4, 4, 8),
+        ("bf16", "ddp", 2, 2, 4),
+        ("fp16", "ddp", 2, 2, 4),
+        ("bf16-master", "ddp", 2, 2, 12),
+        ("fp16-master", "ddp", 2, 2, 12),
+        ("bf16-mixed", "zero0", 2, 2, 12),
+        ("fp16-mixed", "zero0", 2, 2, 12),
+        ("fp32", "zero0", 4, 4, 8),
+        ("fp32", "zero2", 4, 4 / 8, 12 / 8),
+    ],
+)
+def test_bytes_per_parameter_in_each_precision(
+    precision: str, strategy: str, parameter: float, gradient: float, optimizer: float
+) -> None:
+    """Mixed: fp32 under autocast; DeepSpeed stores the compute dtype and an fp32 master.
+
+    A master copy as in the ZeRO paper's figure 1: 2 + 2 + 12 (arXiv 1910.02054).
+    """
+    memory = _memory(strategy=strategy, precision=precision)
+    held = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes)
+    assert held == tuple(each * PARAMETERS for each in (parameter, gradient, optimizer))
+
+
 def test_the_table_divides_ever_more_from_stage_to_stage() -> None:
     stages = [STRATEGIES[name] for name in ("zero0", "zero1", "zero2", "zero3")]
     divided = [

@@ -40,6 +40,11 @@ NAN = float("nan")
             "checkpoint_reentrant = true does not go with",
         ),
         ({"gpus": 64, "reshard_after_forward": 5}, "does not divide the 64 ranks"),
+        ({"zero_hpz_partition_size": 5}, "zero_hpz_partition_size = 5 does not divide"),
+        (
+            {"zero_quantized_gradients": True, "reduce_scatter": False},
+            "zero_quantized_gradients = true needs reduce_scatter = true",
+        ),
         ({"strategy": "none"}, "set gpus = 1, or another strategy."),
     ],
 )

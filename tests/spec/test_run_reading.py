@@ -94,6 +94,9 @@ def test_deepspeeds_defaults_are_those_of_its_own_configuration() -> None:
         "stage3_param_persistence_threshold": 100_000,
         "stage3_max_live_parameters": 1_000_000_000,
         "stage3_max_reuse_distance": 1_000_000_000,
+        "zero_hpz_partition_size": 1,
+        "zero_quantized_weights": False,
+        "zero_quantized_gradients": False,
         "communication_data_type": "auto",
         "grad_accum_dtype": "auto",
     }

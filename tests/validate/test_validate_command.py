@@ -66,7 +66,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "code", "remedy"),
     [
         (["--strategy", "zero3"], 6, "validate one of none, ddp"),
-        (["--optimizer", "muon"], 3, "use one of"),
+        (["--optimizer", "muon"], 3, "use another strategy or optimizer"),
         (["--optimizer", "lion"], 6, "training.optimizer"),
         (["--loss", "chunked"], 6, "model.loss"),
         (["--compile"], 6, "model.compile"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from zeroplan.cli.files import write_whole
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import SpecError, UsageError
@@ -70,7 +71,7 @@ def backtest(
         why = f"the first, {first.id}: {first.why}" if first else "it has no rows"
         raise SpecError(f"{file}: no row can be predicted; {why}")
     if output is not None:
-        _write(Path(output), result.to_csv())
+        write_whole(Path(output), result.to_csv(), "--output")
     if as_json:
         sys.stdout.write(f"{result.to_json()}\n")
     else:
@@ -103,18 +104,6 @@ def _fraction(text: str) -> float:
     if not value >= 0:
         raise UsageError(f"--tolerance {text!r}: write a fraction of 0 or more, 0.1 for 10 %.")
     return value
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: under another name first."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UsageError(f"--output {path}: {error.strerror}.") from None
-    sys.stderr.write(f"wrote {path}\n")
 
 
 def _progress() -> Callable[[int, int], None]:

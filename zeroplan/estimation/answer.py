@@ -1,6 +1,8 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
 from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
@@ -8,31 +10,39 @@ from zeroplan.compute.gpu import gpu_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
 from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.estimation.steps import (
+    KEPT,
+    Clocked,
+    Counted,
+    Structure,
+    WrittenStep,
+    shared,
+    structure,
+    timed,
+    write,
+)
 from zeroplan.memory.device import DeviceMemory, device_memory
-from zeroplan.memory.walk import Peak, trace
+from zeroplan.memory.walk import Peak
 from zeroplan.records import dataclass
-from zeroplan.schedule import script
-from zeroplan.schedule.events import CollectiveName, Phase, Script
+from zeroplan.schedule.copies import COPIES
+from zeroplan.schedule.events import Collective, CollectiveName, Phase, Script
 from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
-from zeroplan.sharding.states import states
+from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
-from zeroplan.timing.walk import Timing, walk
+from zeroplan.timing.host import host_price
+from zeroplan.timing.walk import Timing
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.count import count_flop
 from zeroplan.workload.liveness import recompute
-from zeroplan.workload.model import Workload, workload
+from zeroplan.workload.model import workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
-
-
-Counted = dict[bool, tuple[Workload, Joined]]
-"""What the strategies of a question share: one workload under autocast, one without."""
 
 
 def estimate(
@@ -65,8 +75,7 @@ def estimate(
 
 def answer(question: Question) -> record.Estimate:
     """Answer a question whose model and hardware are there already."""
-    counted: Counted = {}
-    answers = tuple(_answer(question, row, counted) for row in question.strategies)
+    answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
     return record.Estimate(
         inputs=question.run,
@@ -76,20 +85,35 @@ def answer(question: Question) -> record.Estimate:
     )
 
 
-def _answer(question: Question, row: Sharding, counted: Counted) -> record.StrategyEstimate:
-    plan = plan_for(question, row, counted)
-    step = script(plan)
-    device, memory = _memory(question, plan, step)
+def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
+    written = _written(structure(question, row))
+    plan = written.plan
+    device, memory = _memory(question, written)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     overlaps = question.run.cluster.backend == "nccl"
-    timing = walk(step, price, question.wires, overlaps=overlaps)
+    compiled = question.run.model.compile
+    timing = timed(
+        Clocked(
+            written=written,
+            price=price,
+            wires=question.wires,
+            host=host_price(row, compiled=compiled),
+            overlaps=overlaps,
+            fuses=compiled,
+        )
+    )
     return record.StrategyEstimate(
         strategy=row.strategy,
         verdict=device.verdict,
         memory=memory,
-        communication=_communication(question, step),
+        communication=_communication(question, written.sent),
         time=_time(question, plan, timing),
     )
+
+
+@lru_cache(maxsize=KEPT)
+def _written(asked: Structure) -> WrittenStep:
+    return write(plan_for(asked.question, asked.row, shared(asked.trained)))
 
 
 def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
@@ -110,6 +134,7 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
             expert_imbalance=run.model.expert_imbalance,
             expert_alignment=run.model.expert_alignment,
             compile=run.model.compile,
+            float8=run.training.fp8,
             autocast=held.autocast,
         )
         counted[held.autocast] = workload(question.architecture, batch), Joined()
@@ -125,8 +150,8 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     )
 
 
-def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory, record.Memory]:
-    found = trace(step)
+def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
+    plan, step, found = written.plan, written.step, written.found
     by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.groups.communicators
@@ -135,9 +160,9 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes
     return device, record.Memory(
-        parameters_bytes=owned.parameters_bytes,
+        parameters_bytes=owned.parameters_bytes + _copies_bytes(step),
         gradients_bytes=owned.gradients_bytes,
-        optimizer_bytes=owned.optimizer_bytes,
+        optimizer_bytes=_optimizer_bytes(owned, step),
         peak_tensor_bytes=highest.bytes,
         peak_allocated_bytes=device.allocated_bytes,
         peak_moment=moment_name(highest),
@@ -152,6 +177,18 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
         usable_bytes=device.usable_bytes,
         headroom_bytes=device.usable_bytes - device.device_bytes,
     )
+
+
+def _copies_bytes(step: Script) -> int:
+    """Return what stands beside the model: an average, a reference model [B]."""
+    return int(sum(each.bytes for each in step.resident if each.owner in COPIES))
+
+
+def _optimizer_bytes(owned: States, step: Script) -> int:
+    """Return what the optimizer keeps: its storages where no figure per parameter says it [B]."""
+    if owned.optimizer_bytes is not None:
+        return int(owned.optimizer_bytes)
+    return int(sum(each.bytes for each in step.resident if each.category == "optimizer"))
 
 
 def moment_name(peak: Peak) -> str:
@@ -177,14 +214,13 @@ class _Sum:
     seconds: float = 0.0
 
 
-def _communication(question: Question, step: Script) -> record.Communication:
+def _communication(
+    question: Question, sent: Mapping[tuple[Phase, Collective], int]
+) -> record.Communication:
     sums: dict[tuple[CollectiveName, Phase, GroupName], _Sum] = {}
     between = 0.0
-    for event, times in step.calls():
-        call = event.collective
-        if call is None:
-            continue
-        one = sums.setdefault((call.name, event.phase, call.group.name), _Sum())
+    for (phase, call), times in sent.items():
+        one = sums.setdefault((call.name, phase, call.group.name), _Sum())
         one.count += times
         one.input_bytes += times * call.input_bytes
         one.output_bytes += times * call.output_bytes

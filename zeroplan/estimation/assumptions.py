@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 
-from zeroplan.compute.price import DISPATCH
+from zeroplan.compute.price import FLOAT8_EFFICIENCY, HALF_RATE_KEYS
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
-from zeroplan.timing.band import RESIDUAL
+from zeroplan.sharding.optimizers import update_guesses
+from zeroplan.timing.band import FASTER, SLOWER
+from zeroplan.timing.host import host_guesses
 from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
@@ -30,9 +32,20 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
-        _guess(DISPATCH),
-        _guess(RESIDUAL),
+        *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
+        *(_guess(guess) for guess in _host(question)),
+        _guess(HALF_RATE_KEYS),
+        _guess(FASTER),
+        *((_guess(FLOAT8_EFFICIENCY),) if question.run.training.fp8 != "none" else ()),
+        _guess(SLOWER),
     )
+
+
+def _host(question: Question) -> Iterable[Guess]:
+    """List what issuing work costs the host under any of the strategies, each once."""
+    compiled = question.run.model.compile
+    rows = (host_guesses(row, compiled=compiled).values() for row in question.strategies)
+    return {guess.name: guess for guesses in rows for guess in guesses}.values()
 
 
 def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
@@ -40,11 +53,12 @@ def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
     if peak is not None:
         yield _quantity(f"{gpu.id}: {dtype} peak", peak)
     for name, quantity in (
-        ("matmul efficiency", gpu.matmul_efficiency),
+        ("matmul efficiency", gpu.matmul_efficiency_by_dtype.get(dtype, gpu.matmul_efficiency)),
         ("share of the matmul rate in a step", gpu.load_share),
         ("matmul depth", gpu.matmul_depth_elements),
         ("attention efficiency, forward", gpu.attention_efficiency),
         ("attention efficiency, backward", gpu.attention_backward_efficiency),
+        ("slowdown beside a collective", gpu.overlap_slowdown),
         ("shortest kernel", gpu.kernel_seconds),
         ("memory bandwidth", gpu.hbm_bytes_per_second),
         ("memory bandwidth efficiency", gpu.hbm_efficiency),

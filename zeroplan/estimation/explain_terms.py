@@ -57,6 +57,10 @@ def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
     ):
         ranks = plan.groups.shard.ranks if divided else 1
         whole = _elements(plan)
+        if itemsize is None:
+            each = significant(value * ranks / whole)
+            yield _bytes(name, value, f"{each} B a parameter, by shape: {held.rule.source}")
+            continue
         formula = f"{whole:,} x {itemsize} B{words}" + (f" / {ranks} ranks" if divided else "")
         padding = value - whole * itemsize / ranks
         if padding >= 1:
@@ -66,7 +70,8 @@ def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
 
 def _optimizer_words(plan: Plan) -> str:
     held = plan.dtypes
-    parts = [f"{held.states} x {held.state}"] if held.states else []
+    tensors = held.rule.tensors
+    parts = [f"{tensors} x {held.state}"] if tensors else []
     if held.master:
         parts.insert(0, f"master {held.master}")
     return f" ({' + '.join(parts)})" if parts else ""
@@ -116,7 +121,7 @@ def _before_steady_state(case: Case) -> Iterator[Term]:
     if plan.row.divides_parameters:
         formula = f"if built whole on the GPU, then sharded; {_size(held)} from the meta device"
         yield _bytes("building the model", whole, formula)
-    if plan.row.steps_without_states and not plan.keeps_gradients:
+    if plan.runs_before_update:
         peak = peak_before_update(case.step, case.found.phases)
         formula = "tensors at their highest while there are no optimizer states"
         yield _bytes("before the first update", peak, formula)

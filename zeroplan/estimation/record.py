@@ -32,7 +32,7 @@ __all__ = [
 SCHEMA_VERSION: Final = 1
 
 Bound = Literal["compute", "communication", "memory_bandwidth"]
-Group = Literal["shard", "replicate", "world"]
+Group = Literal["shard", "secondary", "replicate", "world", "intra", "inter"]
 Kind = Literal["datasheet", "measured", "fitted", "assumed"]
 Phase = Literal["forward", "backward", "optimizer"]
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -98,7 +98,7 @@ class Memory:
 class Collective:
     """All calls of one collective in one phase and group of a step, on one rank."""
 
-    name: Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
+    name: Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"]
     phase: Phase
     group: Group
     count: int

@@ -6,7 +6,9 @@ from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
+from zeroplan.sharding.dtypes import autocasts
 from zeroplan.sharding.groups import Groups, groups
+from zeroplan.sharding.optimizers import optimizer_notes, runs_under
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
@@ -61,14 +63,21 @@ def resolve(
     catalogue = load_catalogue(profiles)
     cluster, gpu, wires = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)
+    _verify_float8(training, gpu)
     filled = verify(replace(run, cluster=cluster, training=training))
+    compared = _compared(filled)
+    named = filled.sharding.strategy is not None
     return Question(
         run=filled,
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=_strategies(filled),
-        notes=(*architecture.assumptions, *model_notes(filled, architecture)),
+        strategies=tuple(row for row in compared if named or _runs(row, filled.training)),
+        notes=(
+            *architecture.assumptions,
+            *model_notes(filled, architecture),
+            *optimizer_notes(filled.training.optimizer, compared),
+        ),
     )
 
 
@@ -76,7 +85,7 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
     """Form a strategy's groups: hsdp shards inside a node where nothing else is said."""
     gpus, per_node = run.cluster.gpus, _per_node(run.cluster)
     choice = run.sharding
-    shard = gpus
+    shard, secondary, two_levels = gpus, 1, False
     if row.framework in ("fsdp1", "fsdp2"):
         if choice.shard_size is not None:
             shard = choice.shard_size
@@ -84,14 +93,37 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
             shard = gpus // choice.replicate_size
         elif row.replicates:
             shard = min(gpus, per_node)
-    return groups(gpus=gpus, gpus_per_node=per_node, shard_size=shard)
+    elif row.framework == "deepspeed" and row.divides_parameters:
+        secondary = min(gpus, choice.deepspeed.zero_hpz_partition_size)
+        two_levels = choice.deepspeed.zero_quantized_gradients
+    return groups(
+        gpus=gpus,
+        gpus_per_node=per_node,
+        shard_size=shard,
+        secondary_size=secondary,
+        two_levels=two_levels,
+    )
+
+
+def _runs(row: Sharding, training: TrainingChoice) -> bool:
+    """Whether a strategy can be compared that nobody named."""
+    float8 = training.fp8 != "none" and autocasts(row, training)
+    return runs_under(training.optimizer, row.framework) and not float8
+
+
+def _verify_float8(training: TrainingChoice, gpu: Gpu) -> None:
+    if training.fp8 != "none" and "fp8" not in gpu.peak_flop_per_second:
+        raise SpecError(
+            f'training.fp8 = "{training.fp8}": {gpu.id} has no fp8; set it to "none", or name '
+            "another cluster.gpu."
+        )
 
 
 def _per_node(cluster: ClusterChoice) -> int:
     return cluster.gpus_per_node or cluster.gpus
 
 
-def _strategies(run: Run) -> tuple[Sharding, ...]:
+def _compared(run: Run) -> tuple[Sharding, ...]:
     named = run.sharding.strategy
     if named is not None:
         return (sharding(named),)
@@ -126,5 +158,12 @@ def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoic
         link=inter.id,
         intra_link=intra.id,
     )
-    wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=node)
+    wires = fabric(
+        intra=intra,
+        inter=inter,
+        gpus_per_node=per_node,
+        node=node,
+        gpu=gpu,
+        oversubscription=cluster.oversubscription,
+    )
     return filled, gpu, wires

@@ -128,6 +128,7 @@ _WIDE_MEMORY = (
     _Figure("headroom", lambda each: _gib(each.memory.headroom_bytes)),
 )
 _WIDE_TIME = (
+    _Figure("all-to-all", _seconds_of("all_to_all"), "s"),
     _Figure("broadcast", _seconds_of("broadcast"), "s"),
     _Figure("sent", lambda each: each.communication.wire_bytes / GB, "GB"),
     _Figure("compute", lambda each: each.time.compute_seconds, "s"),

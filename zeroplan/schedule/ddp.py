@@ -11,6 +11,7 @@ from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import Stretch, micro_steps
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.changes import Change
 from zeroplan.workload.tape import Parameter
@@ -70,11 +71,11 @@ class _Step:
 def ddp_script(plan: Plan) -> Script:
     """Write one steady-state step of DDP, or of one GPU alone, down."""
     everything = [(p.elements, times) for p, times in plan.parameters]
-    return data_parallel_script(plan, everything, everything, lambda _: None)
+    return data_parallel_script(plan, everything, plan.pieces, lambda _: None)
 
 
 def data_parallel_script(
-    plan: Plan, stored: Sizes, updated: Sizes, publish: Callable[[Recorder], None]
+    plan: Plan, stored: Sizes, updated: list[Piece], publish: Callable[[Recorder], None]
 ) -> Script:
     """Write one step with whole parameters and gradients down.
 
@@ -83,9 +84,9 @@ def data_parallel_script(
     plan
         What is trained, and how.
     stored
-        Storages of the parameters [elements].
+        Storages of the parameters, with the number of copies [elements].
     updated
-        Parameters that this rank updates and keeps the states of [elements].
+        What this rank updates and keeps the states of.
     publish
         Sends them to the other ranks.
 
@@ -101,7 +102,11 @@ def data_parallel_script(
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
     step.recorder.phase = "optimizer"
-    torch_optimizer_step(step.recorder, updated, plan.dtypes)
+    if plan.updates_in_backward:
+        step.recorder.emit("optimizer step", "optimizer", waits=("all-reduce",))
+        step.grads_apart = False
+    else:
+        torch_optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
     if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)
@@ -191,11 +196,23 @@ def _unit_backward(step: _Step, index: int, copies: int, bucket: Bucket | None) 
                 if closed:
                     _reduce(step, closed, copies)
         fresh = [(parameter, 1) for parameter in parameters]
+        if plan.updates_in_backward:
+            _update(step, index, parameters)
+            continue
         if parameters and step.grads_exist:
             _drop_gradients(step, "accumulate", fresh)
         moves = step.grads_apart or not step.grads_exist
         if parameters and bucket is not None and step.views and moves:
             _drop_gradients(step, "copy to bucket", fresh)
+
+
+def _update(step: _Step, index: int, parameters: tuple[Parameter, ...]) -> None:
+    """Update parameters one by one and drop their gradients (`register_post_accumulate_grad_hook`)."""
+    hidden = step.plan.units[index].kind == "block"
+    for parameter in parameters:
+        piece = Piece(parameter.shape, hidden=hidden)
+        torch_optimizer_step(step.recorder, [piece], step.plan.dtypes)
+        _drop_gradients(step, "zero_grad", [(parameter, 1)])
 
 
 def _reduce(step: _Step, size: int, copies: int) -> None:

@@ -24,6 +24,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, Size, round_up
 from zeroplan.workload.changes import Change
 
@@ -108,13 +109,12 @@ def _resident(step: _Step) -> tuple[Change, ...]:
         states = [
             Change("parameters", "flat parameters", round_up(whole * held.parameter)),
             Change("gradients", "fp32 gradients", round_up(whole * FP32)),
-            *state_changes([(step.shard, 1)], held),
+            *state_changes([vector(step.shard)], held),
         ]
     else:
-        sizes = [(p.elements, times) for p, times in plan.parameters]
         states = [
             Change("parameters", "parameters", step.each(held.parameter)),
-            *state_changes(sizes, held),
+            *state_changes(plan.pieces, held),
         ]
     return (*states, *inputs_and_buffers(plan))
 
@@ -195,7 +195,7 @@ def _update_whole(step: _Step) -> None:
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
     drop, wide = step.drop_gradients(), step.each(FP32) if held.master else 0
     copied, last = [Change("gradients", "fp32 gradients", wide)], [drop]
-    if held.master and held.implementation == "fused":
+    if held.master and held.rule.update == "adam" and held.implementation == "fused":
         flat = round_up(step.elements * FP32)
         copied += [
             Change("gradients", "fp32 vector", flat),
@@ -204,15 +204,27 @@ def _update_whole(step: _Step) -> None:
         ]
         last, wide = [], flat
     recorder.emit("fp32 gradients", "optimizer", changes=tuple(copied), traffic_bytes=3 * wide)
-    torch_optimizer_step(recorder, [(p.elements, times) for p, times in plan.parameters], held)
+    if plan.training.gradient_clipping and not held.master:
+        _clip_fp32(step)
+    torch_optimizer_step(recorder, plan.pieces, held)
     gone = Change("gradients", "fp32 gradients", -wide)
     recorder.emit("zero_grad", "optimizer", changes=(gone, *last))
+
+
+def _clip_fp32(step: _Step) -> None:
+    """Average the ranks' norms, equal but for experts (`clip_grad_norm_` in runtime/utils.py)."""
+    step.recorder.emit(
+        "clip gradients",
+        "optimizer",
+        collective=collective("all_reduce", step.plan.groups.world, FP32, FP32),
+        traffic_bytes=3 * step.each(FP32),
+    )
 
 
 def _update_part(step: _Step) -> None:
     """Update this rank's part from its part of the fp32 vector, then gather the parameters."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    torch_optimizer_step(recorder, [(step.shard, 1)], held)
+    torch_optimizer_step(recorder, [vector(step.shard)], held)
     group, size = plan.groups.shard, step.shard * held.parameter
     recorder.emit(
         "all-gather parameters",

@@ -25,6 +25,7 @@ from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps, periods
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
@@ -63,7 +64,7 @@ def _resident(step: Step) -> tuple[Change, ...]:
     flat = round_up(shard * step.group.ranks * held.parameter)
     return (
         Change("parameters", "flat parameters", flat),
-        *state_changes([(shard, 1)], held),
+        *state_changes([vector(shard)], held),
         *inputs_and_buffers(step.plan),
     )
 
@@ -198,7 +199,7 @@ def _update(step: Step) -> None:
         changes=_cast(step),
         traffic_bytes=shard * (3 * step.reduction.itemsize + FP32),
     )
-    torch_optimizer_step(recorder, [(shard, 1)], held)
+    torch_optimizer_step(recorder, [vector(shard)], held)
     size = shard * held.parameter
     recorder.emit(
         "all-gather parameters",

@@ -21,6 +21,7 @@ __all__ = [
     "FP64",
     "Copies",
     "FlatGroup",
+    "Gradient",
     "accumulation_itemsize",
     "collective",
     "flat_parameters",
@@ -68,6 +69,13 @@ def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...
     """Return storages that come one after the other and go together."""
     born = [Change(category, owner, size) for size in sizes if size]
     return (*born, *(-each for each in born))
+
+
+class Gradient(NamedTuple):
+    """A gradient by its form alone: equal blocks have equal ones."""
+
+    elements: int
+    shape: tuple[int, ...]
 
 
 class Copies(NamedTuple):

@@ -20,6 +20,7 @@ __all__ = [
     "Repeat",
     "Script",
     "Segment",
+    "Stream",
     "segment",
 ]
 
@@ -27,7 +28,9 @@ Phase = Literal["forward", "backward", "optimizer"]
 Pool = Literal["compute", "all-gather", "reduce-scatter"]
 """The stream whose memory pool a block comes from."""
 Stream = Literal["compute", "all-gather", "reduce-scatter", "all-reduce"]
-CollectiveName = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
+CollectiveName = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,10 @@ class Collective:
 
     @property
     def wire_bytes(self) -> Size:
-        """Sent per rank by the ring: (n-1)/n of the whole, twice that for an all-reduce. [B]"""
+        """Sent per rank by the ring: (n-1)/n of the whole, twice that for an all-reduce. [B]
+
+        An all-to-all sends as much, straight to the other ranks.
+        """
         passes = 2 if self.name == "all_reduce" else 1
         return passes * self.message_bytes * (self.group.ranks - 1) / self.group.ranks
 
@@ -77,6 +83,8 @@ class Event:
     collective: Collective | None = None
     traffic_bytes: Size = 0
     """HBM bytes of copies that no operation accounts for. [B]"""
+    launches: Size = 0
+    """Kernels that it launches and no operation accounts for."""
     waits: tuple[str, ...] = ()
     """Streams, or marks on them, whose work issued so far must have ended before it starts."""
     mark: str = ""
@@ -162,6 +170,7 @@ class Recorder:
         steps: tuple[Step, ...] = (),
         collective: Collective | None = None,
         traffic_bytes: Size = 0,
+        launches: Size = 0,
         waits: tuple[str, ...] = (),
         mark: str = "",
     ) -> None:
@@ -179,6 +188,7 @@ class Recorder:
                 steps=steps,
                 collective=collective,
                 traffic_bytes=traffic_bytes,
+                launches=launches,
                 waits=waits,
                 mark=mark,
             )

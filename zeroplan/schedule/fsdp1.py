@@ -13,7 +13,6 @@ from zeroplan.schedule.events import Recorder, Script, Segment, segment
 from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
 from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
 from zeroplan.schedule.optimizer import (
-    Sizes,
     clip_by_local_norm,
     torch_optimizer_step,
     torch_state_changes,
@@ -21,6 +20,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.optimizer_states import Piece, vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
@@ -78,13 +78,13 @@ def fsdp1_script(plan: Plan) -> Script:
             recorder.phase = "backward"
             _backward(step)
     recorder.phase = "optimizer"
-    sizes = _optimizer_sizes(step)
+    pieces = _pieces(step)
     if plan.training.gradient_clipping:
-        clip_by_local_norm(recorder, sum(times for _, times in sizes), plan.groups.shard)
-    torch_optimizer_step(recorder, sizes, plan.dtypes)
+        clip_by_local_norm(recorder, sum(piece.times for piece in pieces), plan.groups.shard)
+    torch_optimizer_step(recorder, pieces, plan.dtypes)
     if drops and not late:
         _release_gradients(step, "zero_grad")
-    return Script(resident=_resident(step, sizes), items=tuple(recorder.items))
+    return Script(resident=_resident(step, pieces), items=tuple(recorder.items))
 
 
 def _release_gradients(step: _Step, name: str) -> None:
@@ -96,7 +96,7 @@ def _release_gradients(step: _Step, name: str) -> None:
     step.recorder.emit(name, "root", changes=(-step.gradients,))
 
 
-def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
+def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
     outlive = step.plan.choice.use_orig_params or step.plan.keeps_gradients
     gradients = [step.gradients] if outlive else []
@@ -104,20 +104,20 @@ def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
         Change("parameters", u.name, round_up(u.flat.shard_elements * held.parameter) * u.times)
         for u in step.units
     ]
-    return (*shards, *gradients, *torch_state_changes(sizes, held), *inputs_and_buffers(step.plan))
+    return (*shards, *gradients, *torch_state_changes(pieces, held), *inputs_and_buffers(step.plan))
 
 
-def _optimizer_sizes(step: _Step) -> Sizes:
+def _pieces(step: _Step) -> list[Piece]:
     """List what the optimizer updates: the flat shards, or their pieces of original parameters."""
     if not step.plan.choice.use_orig_params:
-        return [(unit.flat.shard_elements, unit.times) for unit in step.units]
+        return [vector(unit.flat.shard_elements, unit.times) for unit in step.units]
     pieces = {id(unit): iter(unit.flat.pieces) for unit in step.units}
     held = [
         (next(pieces[id(unit)]), unit.times)
         for index, unit in sorted(step.by_index.items())
         for _ in unique(step.plan.units[index].parameters)
     ]
-    return [(size, times) for size, times in held if size]
+    return [vector(size, times) for size, times in held if size]
 
 
 def _forward(step: _Step) -> None:

@@ -9,19 +9,19 @@ reduce-scatter input outlives the group that made it.
 from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Pool, Recorder, Script
+from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
 from zeroplan.schedule.optimizer import (
-    Sizes,
     clip_by_norm_vector,
     torch_optimizer_step,
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
-from zeroplan.sharding.layout import dim0_shard_elements
+from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["fsdp2_script"]
@@ -62,24 +62,53 @@ def fsdp2_script(plan: Plan) -> Script:
             _backward(step, last=last)
     recorder.phase = "optimizer"
     ranks = plan.groups.shard.ranks
-    sizes = [(dim0_shard_elements(p, ranks), times) for p, times in plan.parameters]
+    pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
-        tensors = sum(times for _, times in sizes)
+        tensors = sum(piece.times for piece in pieces)
         clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
-    torch_optimizer_step(recorder, sizes, plan.dtypes)
-    if not plan.keeps_gradients:
-        step.reduce.zero_grad(groups)
-    return Script(resident=_resident(step, sizes), items=tuple(recorder.items), pools=POOLS)
+    if plan.updates_in_backward:
+        recorder.emit("optimizer step", "optimizer", waits=("reduce-scatter",))
+    else:
+        torch_optimizer_step(recorder, pieces, plan.dtypes)
+        if not plan.keeps_gradients:
+            step.reduce.zero_grad(groups)
+    _scale_weights(step)
+    return Script(resident=_resident(step, pieces), items=tuple(recorder.items), pools=POOLS)
 
 
-def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
+def _scale_weights(step: _Step) -> None:
+    """Take the largest magnitude of each fp8 weight, all in one all-reduce.
+
+    Source: `precompute_float8_dynamic_scale_for_fsdp` in torchao/float8/fsdp_utils.py (0.18.0).
+    """
+    ranks = step.plan.groups.shard
+    weights = sum(
+        group.times
+        for group in step.groups
+        for parameter in group.parameters.parameters
+        if group.parameters.float8 and parameter.float8
+    )
+    if weights and ranks.ranks > 1:
+        size = weights * step.plan.dtypes.parameter
+        step.recorder.emit(
+            "scales of fp8 weights",
+            "optimizer",
+            stream="all-reduce",
+            collective=Collective(
+                name="all_reduce", group=ranks, input_bytes=size, output_bytes=size
+            ),
+            waits=("compute",),
+        )
+
+
+def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
     shards = [
         Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
         for g in step.groups
     ]
     gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
-    states = torch_state_changes(sizes, held)
+    states = torch_state_changes(pieces, held)
     return (*shards, *gradients, *states, *inputs_and_buffers(step.plan))
 
 

@@ -39,13 +39,13 @@ class Gather:
         group.in_flight = True
         if ranks.ranks == 1:
             return
-        shard = part.shard_elements
+        sent = part.sent_bytes(held.compute)
         if group.kept_bytes:
             ranks = contiguous("shard", int(group.after_forward), ranks.ranks_per_node)
-            shard = part.shard_elements * part.ranks // ranks.ranks
-        group.gathered_bytes = round_up(shard * ranks.ranks * held.compute)
+            sent = sent * part.ranks // ranks.ranks
+        group.gathered_bytes = round_up(sent * ranks.ranks)
         casts = held.compute != held.parameter and not group.kept_bytes
-        cast = round_up(shard * held.compute) if casts else 0
+        cast = round_up(sent) if casts or part.float8 else 0
         self.recorder.emit(
             "all-gather",
             group.name,
@@ -58,10 +58,10 @@ class Gather:
             collective=Collective(
                 name="all_gather",
                 group=ranks,
-                input_bytes=shard * held.compute,
-                output_bytes=shard * ranks.ranks * held.compute,
+                input_bytes=sent,
+                output_bytes=sent * ranks.ranks,
             ),
-            traffic_bytes=shard * (held.parameter + held.compute),
+            traffic_bytes=sent + sent // held.compute * held.parameter,
             waits=(COPY_OUT,),
         )
 
@@ -96,7 +96,7 @@ class Gather:
         """Copy each parameter out of a cast of its own: one rank has no flat buffer."""
         held, changes = self.plan.dtypes, []
         for p in group.parameters.parameters:
-            size = round_up(p.elements * held.compute)
+            size = round_up(p.elements * group.parameters.itemsize_in_use(p, held.compute))
             cast = size if held.compute != held.parameter else 0
             changes += [
                 Change("temporaries", CAST, cast),

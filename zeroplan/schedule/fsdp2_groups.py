@@ -70,7 +70,11 @@ def _group(
     return FsdpGroup(
         name=name,
         units=units,
-        parameters=ParameterGroup(parameters=parameters, ranks=plan.groups.shard.ranks),
+        parameters=ParameterGroup(
+            parameters=parameters,
+            ranks=plan.groups.shard.ranks,
+            float8=plan.choice.fp8_all_gather,
+        ),
         times=times,
         after_forward=reshard,
         has_gradient=plan.keeps_gradients,

@@ -7,7 +7,10 @@ Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collective
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
+from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
 
@@ -136,6 +139,20 @@ class Reduce:
         group.has_gradient = True
         if changes:
             self.recorder.emit("assign gradient", group.name, changes=tuple(changes))
+        if self.plan.updates_in_backward:
+            self._update(group)
+
+    def _update(self, group: FsdpGroup) -> None:
+        """Update a group's shards one by one where they were reduced, then drop their gradient."""
+        hidden = group.name == "block"
+        for p in group.parameters.parameters:
+            piece = Piece(dim0_shard(p.shape, group.parameters.ranks), hidden=hidden)
+            held = self.plan.dtypes
+            torch_optimizer_step(self.recorder, [piece], held, stream="reduce-scatter")
+        size = group.parameters.flat_shard_bytes(self.plan.dtypes.gradient)
+        gone = Change("gradients", group.name, -size)
+        self.recorder.emit("zero_grad", group.name, changes=(gone,))
+        group.has_gradient = False
 
     def drop_input(self) -> list[Change]:
         """Free the newest reduce-scatter input."""

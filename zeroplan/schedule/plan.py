@@ -9,6 +9,7 @@ from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
 from zeroplan.units import INT64, round_up
@@ -81,9 +82,31 @@ class Plan:
         ]
 
     @property
+    def pieces(self) -> list[Piece]:
+        """Every parameter as an optimizer sees it that updates whole ones."""
+        return [
+            Piece(parameter.shape, stretch.times, self.units[index].kind == "block")
+            for stretch in self.stretches
+            for index in stretch.units
+            for parameter in unique(self.units[index].parameters)
+        ]
+
+    @property
     def micro_steps(self) -> int:
         """[count]"""
         return self.training.gradient_accumulation_steps
+
+    @property
+    def updates_in_backward(self) -> bool:
+        """Whether a parameter is updated as soon as its gradient is there."""
+        asked = self.training.optimizer_in_backward and not self.keeps_gradients
+        return asked and self.row.framework in ("single", "fsdp2")
+
+    @property
+    def runs_before_update(self) -> bool:
+        """Whether a whole forward and backward runs before there are optimizer states."""
+        updates = not (self.keeps_gradients or self.updates_in_backward)
+        return self.row.steps_without_states and updates
 
     @property
     def keeps_gradients(self) -> bool:

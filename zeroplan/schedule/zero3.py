@@ -10,6 +10,7 @@ from typing import Final
 from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.deepspeed_common import (
     Copies,
+    Gradient,
     accumulation_itemsize,
     flat_parameters,
     in_running_order,
@@ -23,8 +24,10 @@ from zeroplan.schedule.zero3_coordinator import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
+from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
 from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
@@ -45,7 +48,7 @@ class _Step:
     recorder: Recorder
     parameters: Parameters
     gradients: Gradients
-    elements: tuple[int, ...]
+    fresh: tuple[Gradient, ...]
     """Of each parameter."""
     starts: tuple[int, ...]
     """Place of each unit's first parameter."""
@@ -67,16 +70,18 @@ class _Step:
 def zero3_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-3 down."""
     owned = flat_parameters(plan)
-    elements, roles = tuple(p.elements for p in owned), [p.role for p in owned]
+    form = {id(p): Gradient(p.elements, p.shape) for p in owned}
+    fresh, roles = tuple([form[id(p)] for p in owned]), [p.role for p in owned]
     recorder = Recorder()
-    parameters = Parameters(plan, recorder, elements)
-    shards = (parameters.shard(place) for place in range(len(elements)))
+    kind = QuantizedParameters if plan.choice.deepspeed.zero_quantized_weights else Parameters
+    parameters = kind(plan, recorder, tuple([each.elements for each in fresh]))
+    shards = (parameters.shard(place) for place in range(len(owned)))
     step = _Step(
         plan=plan,
         recorder=recorder,
         parameters=parameters,
         gradients=Gradients(plan, recorder),
-        elements=elements,
+        fresh=fresh,
         starts=unit_starts(plan),
         tied=roles.index("embedding") if "embedding" in roles else 0,
         sub_groups=sub_groups(shards, plan.choice.deepspeed.sub_group_size),
@@ -89,9 +94,10 @@ def zero3_script(plan: Plan) -> Script:
         with recorder.repeat(len(passes)):
             _micro_step(step, passes[0])
     recorder.phase = "optimizer"
-    parameters.release("parameters", course.left)
+    parameters.act("parameters", course.left)
     update(plan, recorder, step.sub_groups)
     _gather_persistent(step, structure.persistent)
+    parameters.drop_secondary()
     return Script(resident=resident, items=tuple(recorder.items))
 
 
@@ -112,13 +118,14 @@ def _structure(step: _Step) -> Structure:
         laps.append(Lap((ROOT,)))
         laps += [_lap(step, copies) for copies in in_running_order(plan, forward=forward)]
     return Structure(
-        elements=step.elements,
+        elements=step.parameters.elements,
         laps=tuple(laps),
         micro_steps=plan.micro_steps,
         prefetch_bucket=settings.stage3_prefetch_bucket_size,
         max_live=settings.stage3_max_live_parameters,
         max_reuse_distance=settings.stage3_max_reuse_distance,
         persistence_threshold=settings.stage3_param_persistence_threshold,
+        secondary=plan.groups.secondary.ranks > 1,
     )
 
 
@@ -151,7 +158,7 @@ def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
         Change("unsharded_parameters", "persistent parameters", whole),
         Change("gradients", "gradient shards", accumulated),
         Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
-        *state_changes([(size, 1) for size in groups], held),
+        *state_changes([vector(size) for size in groups], held),
         *inputs_and_buffers(plan),
     )
 
@@ -192,12 +199,12 @@ def _copies(step: _Step, copies: Copies, done: tuple[Actions, ...], root: Acted)
     step.recorder.block = None
 
 
-def _arriving(step: _Step, copies: Copies) -> list[int]:
-    """List the gradients of a copy as they arrive; in forward there are none [elements]."""
+def _arriving(step: _Step, copies: Copies) -> list[Gradient]:
+    """List the gradients of a copy as they arrive; in forward there are none."""
     if copies.stride > 0:
         return []
     return [
-        step.elements[step.starts[index] + place]
+        step.fresh[step.starts[index] + place]
         for index in copies.units
         for item in step.items(index, forward=False)
         if isinstance(item, Run)
@@ -234,4 +241,4 @@ def _run(step: _Step, owner: str, run: Run, start: int) -> None:
     places = [start + place for place in run.gradients]
     step.parameters.used(owner, places)
     for place in places:
-        step.gradients.arrive(step.elements[place])
+        step.gradients.arrive(step.fresh[place])

@@ -12,7 +12,16 @@ from itertools import accumulate
 from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.zero3_recurrence import Limits, State, Track, Use, advance, alike, situation
+from zeroplan.schedule.zero3_recurrence import (
+    Kept,
+    Limits,
+    State,
+    Track,
+    Use,
+    advance,
+    alike,
+    situation,
+)
 from zeroplan.schedule.zero3_structure import Action, Actions, Course, Lap, Structure
 
 __all__ = ["coordinate"]
@@ -36,24 +45,23 @@ def coordinate(structure: Structure) -> Course:
     coordinator = _Coordinator(structure, complete=structure.micro_steps == 1)
     coordinator.now.available = dict(persistent) if coordinator.complete else {}
     steps: list[Laps] = []
-    left = Action("release")
-    known: dict[frozenset[tuple[int, bool]], tuple[Laps, dict[int, bool]]] = {}
+    left: tuple[Action, ...] = ()
+    known: dict[Kept, tuple[Laps, State]] = {}
     for _ in range(WARM_UP_STEPS):
         steps = []
         for _ in range(structure.micro_steps):
-            start = frozenset(coordinator.now.available.items())
+            start = coordinator.now.kept
             if start in known:
                 actions, end = known[start]
-                coordinator.now.available = dict(end)
+                coordinator.now = end.between()
             else:
                 traced = coordinator.complete
                 actions = coordinator.run()
                 if traced:
-                    known[start] = actions, dict(coordinator.now.available)
+                    known[start] = actions, coordinator.now.between()
             steps.append(actions)
-        there = coordinator.now.available
-        left = Action("release", tuple(there), tuple(there.values()))
-        coordinator.now.available = dict(persistent)
+        left = coordinator.release_all()
+        coordinator.now = State(available=dict(persistent))
     return Course(tuple(steps), left)
 
 
@@ -98,7 +106,7 @@ class _Coordinator:
 
     def run(self) -> Laps:
         """Run one micro-step."""
-        self.now = State(available=self.now.available)
+        self.now = self.now.between()
         done = [tuple(self._lap(number)) for number in range(len(self.tracks))]
         self.actions = []
         self._release_leftovers()
@@ -204,21 +212,24 @@ class _Coordinator:
     def _gather(self, parameters: list[int]) -> None:
         if not parameters:
             return
-        group = tuple(sorted(parameters))
-        self.now.in_flight |= dict.fromkeys(group, group)
-        self.now.n_available += self._size(group)
+        self.now.n_available += self._size(parameters)
         self.now.gathering = True
-        self.actions.append(Action("gather", group))
+        for secondary in (True, False):
+            group = tuple(sorted([p for p in parameters if (p in self.now.secondary) is secondary]))
+            if group:
+                self.now.in_flight |= dict.fromkeys(group, group)
+                self.actions.append(Action("gather", group, secondary=secondary))
 
     def _take(self, parameter: int) -> None:
         """Wait for an all-gather; its flat buffer goes when all of its parameters were taken."""
         state = self.now
         group = state.in_flight.pop(parameter)
+        secondary = group[0] in state.secondary
         if parameter not in state.available:
             state.available |= dict.fromkeys(group, len(group) == 1)
-            self.actions.append(Action("take", group))
+            self.actions.append(Action("take", group, secondary=secondary))
         if not any(state.in_flight.get(p) is group for p in group):
-            self.actions.append(Action("drop", group))
+            self.actions.append(Action("drop", group, secondary=secondary))
 
     def _pop_own(self, parameters: list[int]) -> None:
         """Take the module's own parameters off the queue, if no prefetch did."""
@@ -290,7 +301,18 @@ class _Coordinator:
         there, persistent = self.now.available, self.structure.persistent
         self._drop([p for p in left if p in there and p not in persistent])
 
+    def release_all(self) -> tuple[Action, ...]:
+        """Release what is there, as the optimizer step does first."""
+        self.actions = []
+        self._drop(list(self.now.available))
+        return tuple(self.actions)
+
     def _drop(self, parameters: list[int]) -> None:
+        if self.structure.secondary:
+            fresh = tuple([p for p in parameters if p not in self.now.secondary])
+            self.now.secondary.update(fresh)
+            if fresh:
+                self.actions.append(Action("keep", fresh))
         if parameters:
             alone = tuple([self.now.available.pop(p) for p in parameters])
             self.now.n_available -= self._size(parameters)

@@ -5,8 +5,11 @@ deepspeed/runtime/zero/stage3.py, `reduce_scatter_coalesced` in
 deepspeed/runtime/comm/coalesced_collectives.py (0.19.8).
 """
 
+from collections.abc import Iterable
+
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
+    Gradient,
     accumulation_itemsize,
     collective,
     transient,
@@ -14,6 +17,7 @@ from zeroplan.schedule.deepspeed_common import (
 )
 from zeroplan.schedule.events import CollectiveName, Recorder, Stream
 from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.zero3_quantized_gradients import BUFFER, QuantizedReduction
 from zeroplan.units import ceil_div, round_up
 from zeroplan.workload.changes import Change
 
@@ -26,12 +30,12 @@ class Gradients:
 
     plan: Plan
     recorder: Recorder
-    members: list[int] = field(default_factory=list)
-    """Gradients that the bucket holds. [elements]"""
+    members: list[Gradient] = field(default_factory=list)
+    """Gradients that the bucket holds."""
     filled: int = 0
     """[elements]"""
-    standing: list[int] = field(default_factory=list)
-    """Those that stay in storages of their own. [elements]"""
+    standing: list[Gradient] = field(default_factory=list)
+    """Those that stay in storages of their own."""
 
     @property
     def stream(self) -> Stream:
@@ -46,14 +50,14 @@ class Gradients:
         size = settings.reduce_bucket_size if settings.contiguous_gradients else 0
         return int(round_up(size * wire_itemsize(self.plan)))
 
-    def pass_by(self, sizes: list[int]) -> list[tuple[int, list[int], list[int]]]:
+    def pass_by(self, fresh: list[Gradient]) -> list[tuple[int, list[Gradient], list[Gradient]]]:
         """Take gradients in without writing it down, return where the bucket goes with what."""
         cuts = []
-        for number, size in enumerate(sizes):
-            if self.overflows(size):
+        for number, gradient in enumerate(fresh):
+            if self.overflows(gradient.elements):
                 cuts.append((number, self.members, self.standing))
                 self.empty()
-            self.add(size)
+            self.add(gradient)
         return cuts
 
     def filled_as(self, other: "Gradients") -> None:
@@ -66,27 +70,27 @@ class Gradients:
         limit = self.plan.choice.deepspeed.reduce_bucket_size
         return bool(self.members) and self.filled + size > limit
 
-    def add(self, size: int) -> None:
+    def add(self, gradient: Gradient) -> None:
         """Take a gradient in; one that is larger than the bucket stays where autograd put it."""
         settings = self.plan.choice.deepspeed
-        self.members.append(size)
-        self.filled += size
-        if not settings.contiguous_gradients or size > settings.reduce_bucket_size:
-            self.standing.append(size)
+        self.members.append(gradient)
+        self.filled += gradient.elements
+        if not settings.contiguous_gradients or gradient.elements > settings.reduce_bucket_size:
+            self.standing.append(gradient)
 
     def empty(self) -> None:
         """Start the next bucket."""
         self.members, self.standing, self.filled = [], [], 0
 
-    def arrive(self, elements: int) -> None:
+    def arrive(self, gradient: Gradient) -> None:
         """Copy a fresh gradient into the bucket, reducing first what is in there if it is full."""
-        if self.overflows(elements):
+        if self.overflows(gradient.elements):
             self.reduce()
         standing = len(self.standing)
-        self.add(elements)
+        self.add(gradient)
         if len(self.standing) > standing:
             return
-        size = round_up(elements * self.plan.dtypes.compute)
+        size = round_up(gradient.elements * self.plan.dtypes.compute)
         self.recorder.emit(
             "copy to bucket",
             "gradients",
@@ -101,8 +105,11 @@ class Gradients:
         if not self.members:
             return
         settings, group = self.plan.choice.deepspeed, self.plan.groups.shard
+        if self.plan.groups.inter.ranks > 1:
+            self._reduce_quantized()
+            return
         wire, elements = wire_itemsize(self.plan), self.filled
-        parts = sum(int(ceil_div(size, group.ranks)) for size in self.members)
+        parts = sum(int(ceil_div(each.elements, group.ranks)) for each in self.members)
         whole = not settings.reduce_scatter and elements <= settings.reduce_bucket_size
         name: CollectiveName = "reduce_scatter"
         sent, kept = parts * group.ranks * wire, parts * wire
@@ -121,6 +128,30 @@ class Gradients:
         )
         self.empty()
 
+    def _reduce_quantized(self) -> None:
+        """Reduce the bucket gradient by gradient, in the order of registration."""
+        wire, kept = wire_itemsize(self.plan), accumulation_itemsize(self.plan)
+        cast = self._each(self.standing, wire) if self.plan.dtypes.compute != wire else 0
+        casts = transient("reduce_scatter_buffers", "bucket", cast)
+        recorder, groups = self.recorder, self.plan.groups
+        recorder.emit("cast", "bucket", stream=self.stream, changes=casts[:1], waits=("compute",))
+        reduction = QuantizedReduction(recorder, groups, self.stream, wire)
+        held = reduction.run(self.members[::-1])
+        parts = self._each(self.members, kept, groups.shard.ranks) if kept != wire else 0
+        standing = self._each(self.standing, self.plan.dtypes.compute)
+        recorder.emit(
+            "accumulate",
+            "bucket",
+            stream=self.stream,
+            changes=(
+                *transient("reduce_scatter_buffers", "bucket", parts),
+                Change("reduce_scatter_buffers", BUFFER, -held),
+                *casts[1:],
+                Change("unsharded_gradients", "gradients", -standing),
+            ),
+        )
+        self.empty()
+
     def _copies(self, name: CollectiveName, sent: int) -> tuple[Change, ...]:
         """List the copies that a reduction makes.
 
@@ -130,8 +161,9 @@ class Gradients:
         """
         wire, kept = wire_itemsize(self.plan), accumulation_itemsize(self.plan)
         if name == "all_reduce":
+            scaled = round_up(self.filled * wire)
             cast = round_up(self.filled * kept) if kept != wire else 0
-            return transient("reduce_scatter_buffers", "bucket", cast)
+            return transient("reduce_scatter_buffers", "bucket", scaled, cast)
         ranks, held = self.plan.groups.shard.ranks, self.plan.dtypes.compute
         fits = len(self.members) == 1 and self.filled % ranks == 0
         parts = self._each(self.members, kept, ranks) if kept != wire else 0
@@ -143,6 +175,7 @@ class Gradients:
             parts,
         )
 
-    def _each(self, gradients: list[int], itemsize: int, ranks: int = 1) -> int:
+    def _each(self, gradients: Iterable[Gradient], itemsize: int, ranks: int = 1) -> int:
         """Sum gradients or one rank's parts of them, each in a storage of its own [B]."""
-        return int(sum(round_up(ceil_div(size, ranks) * itemsize) for size in gradients))
+        sizes = (ceil_div(each.elements, ranks) * itemsize for each in gradients)
+        return int(sum(map(round_up, sizes)))

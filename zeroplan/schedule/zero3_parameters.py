@@ -52,17 +52,28 @@ class Parameters:
             return
         for action in actions:
             if action.kind == "gather":
-                self.gather(owner, action.parameters)
+                self.fetch(owner, action.parameters, secondary=action.secondary)
             elif action.kind == "take":
-                self._copy_out(owner, action.parameters)
+                self.copy_out(owner, action.parameters, secondary=action.secondary)
             elif action.kind == "await":
                 self.recorder.emit("await parameters", owner, waits=("all-gather",))
             elif action.kind == "drop":
-                self._drop(owner, action.parameters)
+                self.drop(owner, action.parameters, secondary=action.secondary)
+            elif action.kind == "keep":
+                self._keep(owner, action.parameters)
             else:
                 self.release(owner, action)
 
-    def gather(self, owner: str, places: tuple[int, ...]) -> None:
+    @property
+    def gather_waits(self) -> tuple[str, ...]:
+        """What an all-gather waits for."""
+        return ("compute",) if self.plan.choice.deepspeed.overlap_comm is False else ()
+
+    def fetch(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:
+        """Gather what a module is about to need."""
+        self.gather(owner, places, secondary=secondary)
+
+    def gather(self, owner: str, places: tuple[int, ...], *, secondary: bool = False) -> None:
         """Gather into one flat buffer; if it is for one parameter it becomes the parameter.
 
         The stream runs ahead of the computation as far as it can: nothing makes it wait, except
@@ -74,17 +85,19 @@ class Parameters:
         flat = Change("all_gather_buffers", "flat buffer", round_up(size))
         if len(places) == 1:
             flat = Change("unsharded_parameters", "parameter", round_up(size))
-        group, overlaps = self.plan.groups.shard, self.plan.choice.deepspeed.overlap_comm
+        groups = self.plan.groups
+        group = groups.secondary if secondary else groups.shard
         self.recorder.emit(
             "all-gather",
             owner,
             stream="all-gather",
             changes=(flat,),
             collective=collective("all_gather", group, size // group.ranks, size),
-            waits=("compute",) if overlaps is False else (),
+            waits=self.gather_waits,
         )
 
-    def _copy_out(self, owner: str, places: tuple[int, ...]) -> None:
+    def copy_out(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
+        """Copy the parameters of an all-gather out of its flat buffer."""
         if len(places) == 1:
             return
         size = sum(self.whole_bytes(place, alone=False) for place in places)
@@ -96,11 +109,36 @@ class Parameters:
             traffic_bytes=2 * size,
         )
 
-    def _drop(self, owner: str, places: tuple[int, ...]) -> None:
+    def drop(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
+        """Let the flat buffer go."""
         if len(places) == 1:
             return
         gone = Change("all_gather_buffers", "flat buffer", -round_up(self.gathered_bytes(places)))
         self.recorder.emit("drop flat buffer", owner, changes=(gone,))
+
+    def _keep(self, owner: str, places: tuple[int, ...]) -> None:
+        """Copy this rank's part in its secondary group: of parameters padded to all ranks.
+
+        Source: `_partition_param_sec`.
+        """
+        size = self._secondary_bytes(places)
+        self.recorder.emit(
+            "secondary shards",
+            owner,
+            changes=(Change("parameters", "secondary shards", size),),
+            traffic_bytes=3 * size,
+        )
+
+    def drop_secondary(self) -> None:
+        """Let the secondary shards go, every parameter's: an updated one differs (`_post_step`)."""
+        if self.plan.groups.secondary.ranks > 1:
+            size = self._secondary_bytes(range(len(self.elements)))
+            gone = Change("parameters", "secondary shards", -size)
+            self.recorder.emit("drop secondary shards", "parameters", changes=(gone,))
+
+    def _secondary_bytes(self, places: Iterable[int]) -> int:
+        parts = self.plan.groups.secondary.ranks
+        return int(sum(round_up(self.gathered_bytes((place,)) // parts) for place in places))
 
     def release(self, owner: str, action: Action) -> None:
         """Free whole parameters, but for those that a checkpoint has just saved.

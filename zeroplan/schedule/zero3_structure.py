@@ -45,12 +45,15 @@ class Lap(NamedTuple):
 class Action(NamedTuple):
     """What the coordinator does to parameters, known by their places."""
 
-    kind: Literal["gather", "take", "await", "drop", "release"]
+    kind: Literal["gather", "take", "await", "drop", "keep", "release"]
     """gather: issue an all-gather; take: copy its parameters out; drop: its flat buffer goes;
-    await: the compute stream waits for all gathers so far; release: the parameters go."""
+    await: the compute stream waits for all gathers so far; keep: secondary shards are made of what
+    is about to go; release: the parameters go."""
     parameters: tuple[int, ...] = ()
     alone: tuple[bool, ...] = ()
     """Of what is released: whether it was gathered by itself."""
+    secondary: bool = False
+    """Whether a gather reads the secondary shards (hpZ)."""
 
 
 class Actions(NamedTuple):
@@ -66,7 +69,7 @@ class Course(NamedTuple):
 
     micro_steps: tuple[tuple[tuple[Actions, ...], ...], ...]
     """By lap, and last of all at the end of backward."""
-    left: Action
+    left: tuple[Action, ...]
     """Release of what is there after the last backward."""
 
 
@@ -83,6 +86,8 @@ class Structure:
     max_live: int
     max_reuse_distance: int
     persistence_threshold: int
+    secondary: bool = False
+    """Whether a released parameter leaves a shard for the next gathers of the step (hpZ)."""
 
     @cached_property
     def persistent(self) -> frozenset[int]:

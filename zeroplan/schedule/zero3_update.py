@@ -14,6 +14,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
@@ -62,7 +63,7 @@ def update(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
             changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
             traffic_bytes=size * (3 * accumulated + FP32),
         )
-        torch_optimizer_step(recorder, [(size, 1)], held)
+        torch_optimizer_step(recorder, [vector(size)], held)
         gone = Change("gradients", "fp32 part", -fp32)
         recorder.emit("drop fp32 part", "optimizer", changes=(gone,))
 

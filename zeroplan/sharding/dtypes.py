@@ -1,22 +1,13 @@
-"""Which dtype each framework holds its states in, and what each optimizer keeps per parameter."""
+"""Which dtype each framework holds its states in."""
 
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
+from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
 from zeroplan.sharding.strategies import Sharding
-from zeroplan.spec.run import Optimizer, OptimizerImplementation, TrainingChoice
+from zeroplan.spec.run import OptimizerImplementation, TrainingChoice
 from zeroplan.units import DTYPE_BYTES, FP32
 
-__all__ = ["Dtypes", "dtypes"]
-
-STATES: dict[Optimizer, int] = {
-    "adamw": 2,  # exp_avg, exp_avg_sq: torch/optim/adamw.py
-    "adam": 2,
-    "lion": 1,  # exp_avg: Chen et al., arXiv 2302.06675, algorithm 2
-    "sgd-momentum": 1,  # momentum_buffer: torch/optim/sgd.py
-    "sgd": 0,
-    "none": 0,
-}
-"""Tensors per parameter, each of the parameter's shape and dtype."""
+__all__ = ["Dtypes", "autocasts", "dtypes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +26,28 @@ class Dtypes:
     """A separate fp32 copy held by the optimizer; 0 where there is none. [B]"""
     state: int
     """One optimizer state. [B]"""
-    states: int
-    """Optimizer states per parameter. [count]"""
+    rule: OptimizerRow
+    """What the optimizer keeps of a parameter."""
     implementation: OptimizerImplementation
     autocast: bool
     """torch.autocast keeps a compute-dtype copy of every matmul weight until its backward."""
 
     @property
-    def optimizer(self) -> int:
-        """Everything that the optimizer keeps per parameter. [B]"""
-        return self.master + self.states * self.state
+    def states(self) -> int:
+        """Optimizer states that have the parameter's shape and dtype. [count]"""
+        return self.rule.tensors or 0
+
+    @property
+    def optimizer(self) -> int | None:
+        """What the optimizer keeps per parameter; None where that depends on its shape. [B]"""
+        tensors = self.rule.tensors
+        return None if tensors is None else self.master + tensors * self.state
+
+
+def autocasts(row: Sharding, training: TrainingChoice) -> bool:
+    """Whether torch.autocast casts what matmuls read: nothing else casts under DDP."""
+    whole = row.framework in ("ddp", "torch-zero1", "single")
+    return whole and DTYPE_BYTES[training.compute_dtype] < DTYPE_BYTES[training.parameter_dtype]
 
 
 def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
@@ -53,18 +56,18 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
     DeepSpeed stores the compute dtype and an fp32 master, and reduces in the compute dtype; DDP
     and FSDP store `parameter_dtype`, whose optimizer states have the same dtype.
     """
-    if training.optimizer not in STATES:
-        known = ", ".join(STATES)
-        raise SpecError(
-            f"training.optimizer: {training.optimizer!r} is not modelled by this version; "
-            f"use one of {known}"
-        )
+    rule = optimizer_row(training, row.framework)
     compute = DTYPE_BYTES[training.compute_dtype]
     if row.framework == "deepspeed":
-        return _deepspeed(row, training, compute)
+        return _deepspeed(row, training, rule)
     stored = DTYPE_BYTES[training.parameter_dtype]
     master = FP32 if training.master_copy and stored < FP32 else 0
-    autocast = row.framework in ("ddp", "torch-zero1", "single") and compute < stored
+    autocast = autocasts(row, training)
+    if autocast and training.fp8 != "none":
+        raise SpecError(
+            f'training.fp8 = "{training.fp8}" is not modelled under torch.autocast: set '
+            f"parameter_dtype = {training.compute_dtype}, or use FSDP or DeepSpeed."
+        )
     reduces = row.framework in ("fsdp1", "fsdp2")
     reduce = DTYPE_BYTES[training.reduce_dtype or "fp32"] if reduces else stored
     return Dtypes(
@@ -74,14 +77,19 @@ def dtypes(row: Sharding, training: TrainingChoice) -> Dtypes:
         gradient=stored,
         master=master,
         state=FP32 if master else stored,
-        states=STATES[training.optimizer],
-        implementation=training.optimizer_implementation or "foreach",
+        rule=rule,
+        implementation=training.optimizer_implementation or rule.implementations[0],
         autocast=autocast,
     )
 
 
-def _deepspeed(row: Sharding, training: TrainingChoice, compute: int) -> Dtypes:
-    """ZeRO clones an fp32 master of what it divides even where the parameters are fp32 already."""
+def _deepspeed(row: Sharding, training: TrainingChoice, rule: OptimizerRow) -> Dtypes:
+    """ZeRO clones an fp32 master of what it divides even where the parameters are fp32 already.
+
+    Of Adam and Lion DeepSpeed has kernels of its own (`_configure_basic_optimizer`).
+    """
+    compute = DTYPE_BYTES[training.compute_dtype]
+    own = "fused" if rule.update in ("adam", "lion") else rule.implementations[0]
     return Dtypes(
         parameter=compute,
         compute=compute,
@@ -89,7 +97,7 @@ def _deepspeed(row: Sharding, training: TrainingChoice, compute: int) -> Dtypes:
         gradient=compute,
         master=FP32 if compute < FP32 or row.divides_optimizer else 0,
         state=FP32,
-        states=STATES[training.optimizer],
-        implementation=training.optimizer_implementation or "fused",
+        rule=rule,
+        implementation=training.optimizer_implementation or own,
         autocast=False,
     )

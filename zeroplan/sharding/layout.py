@@ -5,12 +5,13 @@ from heapq import heapreplace
 from itertools import accumulate
 
 from zeroplan.records import dataclass
-from zeroplan.units import Size, ceil_div, round_up
+from zeroplan.units import FP8, Size, ceil_div, round_up
 from zeroplan.workload.tape import Parameter
 
 __all__ = [
     "FlatParameter",
     "ParameterGroup",
+    "dim0_shard",
     "dim0_shard_elements",
     "even_shard_elements",
     "flat_shard_elements",
@@ -33,6 +34,12 @@ def dim0_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     """
     rows = parameter.shape[0] if parameter.shape else 1
     return ceil_div(rows, ranks) * (parameter.elements // rows)
+
+
+def dim0_shard(shape: tuple[Size, ...], ranks: Size) -> tuple[Size, ...]:
+    """Return the shape of the same. [elements]"""
+    rows, *rest = shape or (1,)
+    return ceil_div(rows, ranks), *rest
 
 
 def even_shard_elements(parameter: Parameter, ranks: Size) -> Size:
@@ -124,11 +131,24 @@ class ParameterGroup:
     parameters: tuple[Parameter, ...]
     ranks: Size
     """Shard group size."""
+    float8: bool = False
+    """Whether weights of fp8 layers are gathered in fp8."""
 
     @property
     def shard_elements(self) -> Size:
         """Padded elements of one rank. [elements]"""
         return sum(dim0_shard_elements(p, self.ranks) for p in self.parameters)
+
+    def itemsize_in_use(self, parameter: Parameter, itemsize: int) -> int:
+        """Bytes per element of a gathered parameter: fp8's one, or the compute dtype's. [B]"""
+        return FP8 if self.float8 and parameter.float8 else itemsize
+
+    def sent_bytes(self, itemsize: int) -> Size:
+        """One rank's input of an all-gather. [B]"""
+        return sum(
+            dim0_shard_elements(p, self.ranks) * self.itemsize_in_use(p, itemsize)
+            for p in self.parameters
+        )
 
     def shards_bytes(self, itemsize: int) -> Size:
         """Each parameter's shard in a storage of its own. [B]"""
@@ -147,7 +167,12 @@ class ParameterGroup:
             How many ranks share it [count].
         """
         return sum(
-            round_up(dim0_shard_elements(p, self.ranks) * self.ranks * itemsize // parts)
+            round_up(
+                dim0_shard_elements(p, self.ranks)
+                * self.ranks
+                * self.itemsize_in_use(p, itemsize)
+                // parts
+            )
             for p in self.parameters
         )
 

@@ -27,12 +27,8 @@ class States:
 
     parameters_bytes: Size
     gradients_bytes: Size
-    optimizer_bytes: Size
-
-    @property
-    def total_bytes(self) -> Size:
-        """[B]"""
-        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+    optimizer_bytes: Size | None
+    """None where it depends on the shapes of what a rank updates."""
 
 
 def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -> States:
@@ -42,7 +38,9 @@ def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -
     return States(
         parameters_bytes=(shard if row.divides_parameters else whole) * held.parameter,
         gradients_bytes=(shard if row.divides_gradients else whole) * held.gradient,
-        optimizer_bytes=(shard if row.divides_optimizer else whole) * held.optimizer,
+        optimizer_bytes=None
+        if held.optimizer is None
+        else (shard if row.divides_optimizer else whole) * held.optimizer,
     )
 
 

@@ -11,7 +11,7 @@ from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.spec.run import Strategy
 
-__all__ = ["COMPARED", "STRATEGIES", "Sharding", "sharding"]
+__all__ = ["COMPARED", "STRATEGIES", "Framework", "Sharding", "sharding"]
 
 Framework = Literal["single", "ddp", "torch-zero1", "deepspeed", "fsdp1", "fsdp2"]
 Padding = Literal["none", "flat", "dim0", "per-parameter", "even", "packed"]

@@ -20,6 +20,7 @@ _DEEPSPEED: Final = frozenset[Strategy]({"zero0", "zero1", "zero2", "zero3"})
 _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
 
 _READERS: Final[dict[str, frozenset[Strategy]]] = {
+    "training.optimizer_in_backward": _FSDP2 | frozenset[Strategy]({"none"}),
     "sharding.shard_size": _FSDP,
     "sharding.replicate_size": frozenset({"hsdp", "fsdp1"}),
     "sharding.reshard_after_forward": _FSDP,
@@ -36,10 +37,14 @@ _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "sharding.backward_prefetch": frozenset({"fsdp1"}),
     "sharding.forward_prefetch_blocks": _FSDP2,
     "sharding.backward_prefetch_blocks": _FSDP2,
+    "sharding.fp8_all_gather": _FSDP2,
     "sharding.deepspeed.allgather_bucket_size": _FLAT,
     "sharding.deepspeed.use_multi_rank_bucket_allreduce": _FLAT,
     "sharding.deepspeed.round_robin_gradients": _FLAT,
     "sharding.deepspeed.sub_group_size": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_hpz_partition_size": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_quantized_weights": frozenset({"zero3"}),
+    "sharding.deepspeed.zero_quantized_gradients": frozenset({"zero3"}),
 }
 
 

@@ -32,6 +32,8 @@ PRECISIONS: Final = {
     "fp16-mixed": ("fp32", "fp16", None),
     "bf16": ("bf16", "bf16", "bf16"),
     "fp16": ("fp16", "fp16", "fp16"),
+    "bf16-master": ("bf16", "bf16", "bf16"),
+    "fp16-master": ("fp16", "fp16", "fp16"),
 }
 """What `precision` sets parameter_dtype, compute_dtype and reduce_dtype to."""
 
@@ -105,7 +107,10 @@ def checked(values: Mapping[str, object], name: Callable[[str], str] = str) -> d
         return found
     dtypes = ("parameter_dtype", "compute_dtype", "reduce_dtype")
     stands_for = zip(dtypes, PRECISIONS[str(precision)], strict=True)
-    return {f"training.{dtype}": value for dtype, value in stands_for} | found
+    named: dict[str, object] = {f"training.{dtype}": value for dtype, value in stands_for}
+    if str(precision).endswith("-master"):
+        named["training.master_copy"] = True
+    return named | found
 
 
 def read_run(*layers: Mapping[str, object]) -> Run:

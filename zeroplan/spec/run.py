@@ -6,21 +6,53 @@ key depends on the model, the hardware or the strategy its default is None, whic
 spell "auto".
 """
 
-from typing import Annotated, Final, Literal, NamedTuple
-
 from zeroplan.records import dataclass, field
-from zeroplan.units import GIGA
+from zeroplan.spec.words import (
+    WITHOUT_LOGITS,
+    AllReduce,
+    Attention,
+    Average,
+    Backend,
+    BackwardPrefetch,
+    Bytes,
+    Checkpointing,
+    Count,
+    Depth,
+    Dtype,
+    Elements,
+    Experts,
+    Factor,
+    Float8,
+    Loss,
+    Norm,
+    NormLimit,
+    Optimizer,
+    OptimizerImplementation,
+    Oversubscription,
+    Pattern,
+    Precision,
+    Range,
+    RootWrap,
+    Rope,
+    StateBytes,
+    StoredDtype,
+    Strategy,
+    Synchronize,
+    Tokens,
+)
 
 __all__ = [
     "WITHOUT_LOGITS",
     "AllReduce",
     "Attention",
+    "Average",
     "Backend",
     "BackwardPrefetch",
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
     "Experts",
+    "Float8",
     "Loss",
     "ModelChoice",
     "Norm",
@@ -38,72 +70,6 @@ __all__ = [
     "Strategy",
     "Synchronize",
     "TrainingChoice",
-]
-
-
-class Range(NamedTuple):
-    """The numbers that a key can have, both ends included."""
-
-    low: float
-    high: float
-
-
-class Pattern(NamedTuple):
-    """The text that a key can have: a regular expression, and the same in words."""
-
-    regex: str
-    words: str
-
-
-Attention = Literal["flash", "flash-expanded-kv", "math"]
-Norm = Literal["fused", "eager"]
-Rope = Literal["half", "complex"]
-Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
-WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
-"""Losses that never have all logits at once."""
-Experts = Literal["grouped", "loop"]
-Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
-Precision = Literal["fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"]
-StoredDtype = Literal["fp32", "bf16", "fp16"]
-Optimizer = Literal[
-    "adamw",
-    "adam",
-    "sgd",
-    "sgd-momentum",
-    "lion",
-    "adafactor",
-    "adamw-8bit",
-    "muon",
-    "none",
-]
-OptimizerImplementation = Literal["foreach", "fused", "for-loop"]
-Strategy = Literal[
-    "none",
-    "ddp",
-    "zero0",
-    "zero1",
-    "zero2",
-    "zero3",
-    "fsdp1",
-    "fsdp2",
-    "hsdp",
-    "torch-zero1",
-]
-AllReduce = Literal["every", "last"]
-Synchronize = Literal["every", "last"]
-RootWrap = Literal["together", "separate"]
-BackwardPrefetch = Literal["pre", "post", "none"]
-Backend = Literal["nccl", "gloo"]
-
-Count = Annotated[int, Range(1, 10**6)]
-Depth = Annotated[int, Range(0, 10**6)]
-Tokens = Annotated[int, Range(1, 10**8)]
-Elements = Annotated[int, Range(0, 10**15)]
-Bytes = Annotated[int, Range(1, 2**40)]
-Factor = Annotated[float, Range(1, 10**6)]
-NormLimit = Annotated[float, Range(0, GIGA)]
-Checkpointing = Annotated[
-    str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
 ]
 
 
@@ -157,12 +123,20 @@ class TrainingChoice:
     """Whether an fp32 copy stands beside low-precision parameters (Megatron, apex)."""
     compute_dtype: Dtype = "bf16"
     """Dtype of matmuls and activations."""
+    fp8: Float8 = "none"
+    """Scales with which torchao runs the linear layers of blocks in fp8; needs model.compile."""
     reduce_dtype: StoredDtype | None = None
     """Dtype of the gradient reduction; auto is fp32, for DeepSpeed the compute dtype."""
     optimizer: Optimizer = "adamw"
     """Optimizer, which sets the states per parameter."""
     optimizer_implementation: OptimizerImplementation | None = None
-    """How the optimizer runs; auto is foreach, for DeepSpeed its own fused Adam."""
+    """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
+    optimizer_bytes_per_parameter: StateBytes | None = None
+    """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
+    optimizer_in_backward: bool = False
+    """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
+    ema: Average = "none"
+    """Dtype of a running average of the parameters, kept and sharded as they are."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
 
@@ -179,7 +153,8 @@ class Shorthands:
     """Keys of the training table that stand for several others; those win where both are given."""
 
     precision: Precision | None = None
-    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too."""
+    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too, and
+    -master keeps an fp32 copy beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +188,12 @@ class DeepSpeed:
     """Gathered parameters beyond which nothing is prefetched. [elements]"""
     stage3_max_reuse_distance: Elements = 1_000_000_000
     """Parameters used again within this distance are kept. [elements]"""
+    zero_hpz_partition_size: Count = 1
+    """ZeRO++ hpZ: ranks that share a second copy of the parameters for backward; 1 is none. [count]"""
+    zero_quantized_weights: bool = False
+    """ZeRO++ qwZ: whether parameters are gathered as int8, with fp32 scales."""
+    zero_quantized_gradients: bool = False
+    """ZeRO++ qgZ: whether gradients are reduced as int4, by two all-to-alls; on several nodes only."""
     communication_data_type: StoredDtype | None = None
     """Dtype on the wire; auto is reduce_dtype."""
     grad_accum_dtype: StoredDtype | None = None
@@ -259,6 +240,8 @@ class ShardingChoice:
     (`set_modules_to_forward_prefetch`); 0 is the implicit prefetch. [blocks]"""
     backward_prefetch_blocks: Depth = 0
     """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
+    fp8_all_gather: bool = False
+    """fsdp2, hsdp: whether weights of fp8 layers are cast before they are gathered."""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 
@@ -281,6 +264,8 @@ class ClusterChoice:
     """Link inside a node; auto is the node's, else the GPU's usual."""
     backend: Backend = "nccl"
     """Communication library."""
+    oversubscription: Oversubscription = 1.0
+    """Bandwidth of the nodes' NICs over that of the network above them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,10 @@ def verify(run: Run) -> Run:
     """
     _verify_nodes(run.cluster)
     _verify_groups(run.sharding, run.cluster.gpus)
+    _verify_zero_plus_plus(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
+    _verify_optimizer_in_backward(run.training)
+    _verify_float8(run)
     return run
 
 
@@ -27,11 +30,56 @@ def _verify_nodes(cluster: ClusterChoice) -> None:
         )
 
 
+def _verify_zero_plus_plus(sharding: ShardingChoice, gpus: int) -> None:
+    """Refuse what stage 3 does; a secondary group larger than the world is the world to it."""
+    settings = sharding.deepspeed
+    if sharding.strategy not in (None, "zero3"):
+        return
+    if settings.zero_quantized_gradients and not settings.reduce_scatter:
+        raise SpecError(
+            "sharding.deepspeed.zero_quantized_gradients = true needs reduce_scatter = true in "
+            "DeepSpeed: leave one of the two out."
+        )
+    size = settings.zero_hpz_partition_size
+    if size < gpus and gpus % size:
+        raise SpecError(
+            f"sharding.deepspeed.zero_hpz_partition_size = {size} does not divide cluster.gpus = "
+            f"{gpus}: use the GPUs of a node, or another divisor."
+        )
+
+
 def _verify_checkpointing(training: TrainingChoice) -> None:
     if training.activation_checkpointing == "selective" and training.checkpoint_reentrant:
         raise SpecError(
             "training.checkpoint_reentrant = true does not go with activation_checkpointing = "
             "selective: PyTorch's reentrant checkpoint takes no policy. Set one of the two otherwise."
+        )
+
+
+def _verify_optimizer_in_backward(training: TrainingChoice) -> None:
+    """Refuse what needs gradients that have gone: adding them up, and the norm of all of them."""
+    if not training.optimizer_in_backward:
+        return
+    for key, usual in (("gradient_accumulation_steps", 1), ("gradient_clipping", 0.0)):
+        if getattr(training, key) != usual:
+            raise SpecError(
+                f"training.optimizer_in_backward = true does not go with {key} = "
+                f"{getattr(training, key)}: set {key} = {usual}, or update after backward."
+            )
+
+
+def _verify_float8(run: Run) -> None:
+    """Without a compiler each cast goes through fp32 copies, and nobody trains so."""
+    scaling = run.training.fp8
+    if scaling != "none" and not run.model.compile:
+        raise SpecError(
+            f'training.fp8 = "{scaling}" needs model.compile = true: uncompiled casts of torchao go '
+            "through fp32 copies."
+        )
+    if run.sharding.fp8_all_gather and scaling != "tensorwise":
+        raise SpecError(
+            "sharding.fp8_all_gather = true needs one scale per weight: set training.fp8 = "
+            f'"tensorwise" instead of "{scaling}".'
         )
 
 

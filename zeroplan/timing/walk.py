@@ -1,7 +1,7 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
@@ -9,12 +9,19 @@ from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
-from zeroplan.units import Size, maximum
+from zeroplan.timing.host import NO_HOST, HostPrice
+from zeroplan.units import Size, maximum, minimum
 from zeroplan.workload.changes import Step
 
 __all__ = ["Timing", "walk"]
 
-STEADY = 1e-14
+SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
+"""Streams of collectives."""
+
+HOST = "host"
+"""Name of the clock of what issues the work."""
+
+STEADY = 1e-10
 """Relative difference of clocks below which two copies of a block took equally long."""
 
 
@@ -24,7 +31,8 @@ class Timing:
 
     step_seconds: Size
     compute_seconds: Size
-    """Kernels of the compute stream, copies included, waiting excluded."""
+    """Kernels of the compute stream, copies and gaps until the host issues them included, waiting
+    for other streams excluded."""
     optimizer_seconds: Size
     communication_seconds: Size
     """All collectives, one after the other."""
@@ -32,6 +40,8 @@ class Timing:
     """The part of the compute that matmuls take."""
     attention_seconds: Size
     """The part that fused attention takes."""
+    host_seconds: Size
+    """The part in which the compute stream has nothing to do, for the host has not issued it."""
 
     @property
     def exposed_communication_seconds(self) -> Size:
@@ -47,6 +57,8 @@ class _Price:
     """On its stream without the collective: kernels and copies."""
     work: Work
     sent: Size
+    issue: Size
+    """On the host."""
 
 
 class _Copy(NamedTuple):
@@ -58,7 +70,7 @@ class _Copy(NamedTuple):
     """At every wait, by how much the waiting stream was the later one."""
 
 
-def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
+def _carried(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
     """Carry the leads of two copies on to one that comes later.
 
     Copies with different numbers of waits (inner repeats that were cut short) go on evenly only
@@ -73,11 +85,13 @@ def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
 class _Walk:
     gpu: GpuPrice
     wires: Fabric
+    host: HostPrice
     overlaps: bool
+    fuses: bool
     clocks: dict[str, Size] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
-    """Seconds by kind: compute, matmuls, attention, communication, optimizer."""
+    """Seconds by kind: compute, matmuls, attention, host, communication, optimizer."""
     leads: list[Size] = field(default_factory=list)
     """At every wait so far, by how much the waiting stream was the later one. [s]"""
     prices: dict[int, _Price] = field(default_factory=dict)
@@ -106,7 +120,7 @@ class _Walk:
                     self.clocks[name] += left * advance
                 for kind, seconds in self.totals.items():
                     self.totals[kind] = seconds + left * (seconds - totals[kind])
-                outer += _later(copies[-2], copies[-1], left)
+                outer += _carried(copies[-2], copies[-1], left)
                 break
         self.leads = outer
 
@@ -138,7 +152,7 @@ class _Walk:
             )
             and all(
                 first * final >= 0
-                for first, final in zip(earlier.leads, _later(earlier, last, left), strict=True)
+                for first, final in zip(earlier.leads, _carried(earlier, last, left), strict=True)
             )
         )
 
@@ -146,22 +160,43 @@ class _Walk:
         price = self._price(event)
         stream = event.stream if self.overlaps else "compute"
         clocks = self.clocks
-        start = clocks.get(stream, 0.0)
+        ready = clocks.get(stream, 0.0)
         for name in event.waits:
-            other = clocks.get(name, 0.0)
-            self.leads.append(start - other)
-            start = maximum(start, other)
-        clocks[stream] = start + price.seconds + price.sent
+            ready = self._later(ready, clocks.get(name, 0.0))
+        begun = clocks.get(HOST, 0.0)
+        issued = clocks[HOST] = begun + price.issue
+        start = self._later(ready, begun)
+        seconds = price.seconds + price.sent
+        if stream == "compute" and event.collective is None:
+            seconds = seconds + self.gpu.overlap_slowdown * self._overlap(start, seconds)
+        end = self._later(start + seconds, issued)
+        clocks[stream] = end
         if event.mark:
-            clocks[event.mark] = clocks[stream]
+            clocks[event.mark] = end
         totals = self.totals
         if event.stream == "compute":
-            totals["compute"] += price.seconds
+            totals["compute"] += end - ready - price.sent
             totals["matmuls"] += price.work.matmul_seconds
             totals["attention"] += price.work.attention_seconds
+            totals["host"] += end - ready - seconds
             if event.phase == "optimizer":
                 totals["optimizer"] += price.seconds
         totals["communication"] += price.sent
+
+    def _overlap(self, start: Size, seconds: Size) -> Size:
+        """Return how long collectives run beside kernels that start now. [s]"""
+        busy = start
+        for name in SENDING:
+            if name in self.clocks:
+                busy = self._later(busy, self.clocks[name])
+        end = start + seconds
+        self.leads.append(busy - end)
+        return minimum(busy, end) - start
+
+    def _later(self, clock: Size, other: Size) -> Size:
+        """Return the later of two times and note by how much the first one is."""
+        self.leads.append(clock - other)
+        return maximum(clock, other)
 
     def _price(self, event: Event) -> _Price:
         known = self.prices.get(id(event))
@@ -169,13 +204,14 @@ class _Walk:
             done = self._work(event.steps)
             copied = event.traffic_bytes / self.gpu.bytes_per_second
             sent = 0.0 if event.collective is None else self._collective(event.collective)
-            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent)
+            issue = self.host.issue_seconds(event, done)
+            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent, issue)
         return known
 
     def _work(self, steps: tuple[Step, ...]) -> Work:
         known = self.of_steps.get(id(steps))
         if known is None:
-            known = self.of_steps[id(steps)] = work(steps, self.gpu)
+            known = self.of_steps[id(steps)] = work(steps, self.gpu, fuses=self.fuses)
         return known
 
     def _collective(self, collective: Collective) -> Size:
@@ -186,13 +222,23 @@ class _Walk:
         return known
 
 
-def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True) -> Timing:
-    """Run a script on one clock per stream.
+def walk(
+    script: Script,
+    gpu: GpuPrice,
+    wires: Fabric,
+    host: HostPrice = NO_HOST,
+    *,
+    overlaps: bool = True,
+    fuses: bool = False,
+) -> Timing:
+    """Run a script on one clock per stream, and one for the host that issues it.
 
-    An event starts when its stream is free and what it waits for has ended. Without overlap
-    (gloo) collectives run on the compute stream.
+    An event starts when its stream is free, what it waits for has ended and the host has come to
+    it, and ends no earlier than its last kernel was issued. Each step begins with an idle host:
+    training loops read the loss or the norm of the last one. Without overlap (gloo) collectives run
+    on the compute stream. Compiled blocks fuse their memory-bound operations.
     """
-    state = _Walk(gpu, wires, overlaps)
+    state = _Walk(gpu, wires, host, overlaps, fuses)
     state.run(script.items)
     step: Size = 0.0
     for clock in state.clocks.values():
@@ -205,4 +251,5 @@ def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True)
         communication_seconds=totals["communication"],
         matmul_seconds=totals["matmuls"],
         attention_seconds=totals["attention"],
+        host_seconds=totals["host"],
     )

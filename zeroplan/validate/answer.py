@@ -68,7 +68,7 @@ def validate(
     plan = plan_for(question, row, {})
     refuse(question.run, row, model_class or "own")
     truth, used = _measured(question, plan, model_class)
-    prediction = predicted(script(plan), updates=not plan.keeps_gradients)
+    prediction = predicted(script(plan), updates=plan.runs_before_update)
     return Validation(
         inputs=question.run,
         backend=backend,

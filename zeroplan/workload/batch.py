@@ -33,6 +33,8 @@ class Batch:
     expert_alignment: int = 1
     """Rows of a grouped matmul to which each expert's are rounded up. [count]"""
     compile: bool = False
+    float8: str = "none"
+    """none, tensorwise or rowwise: whether linear layers of blocks run in fp8, and their scales."""
     autocast: bool = False
     """The parameters are fp32 and torch.autocast casts what matmuls read."""
 

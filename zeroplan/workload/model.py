@@ -14,6 +14,7 @@ from zeroplan.workload.across import close_gradients, crosses, open_gradients
 from zeroplan.workload.attention import turns_wide
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
+from zeroplan.workload.float8 import in_float8
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
 from zeroplan.workload.norms import norm
 from zeroplan.workload.position_bias import shared_bias
@@ -179,6 +180,8 @@ def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
     tape.hold(x)
     if block.extras:
         tape.add(Operation(name="extras", kernel="none", parameters=weights(block.extras)))
+    if batch.float8 != "none":
+        tape.operations = [in_float8(each, batch.float8) for each in tape.operations]
     return _unit(tape, stack.label("block"), "block", x, out)
 
 

@@ -39,6 +39,8 @@ class Parameter:
     summed: Summed = ""
     matmul: bool = False
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
+    float8: bool = False
+    """Of a layer whose products run in fp8."""
 
     @property
     def elements(self) -> int:
@@ -119,6 +121,8 @@ class Operation:
     """Tensors of all blocks, to whose gradients backward adds from here on."""
     closes: tuple[Tensor, ...] = ()
     """Those whose gradients backward has done with here."""
+    float8: bool = False
+    """Its products run in fp8."""
     module: str = ""
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
 

@@ -55,10 +55,15 @@ def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject
 
 def _setup(subject: Subject, plan: Plan) -> Setup:
     module = wrap(subject, plan)
+    optimizer = make_optimizer(module, torch.nn.ModuleList(subject.blocks), plan)
+    if optimizer is not None and plan.updates_in_backward:
+        optimizer.follow()
+    if optimizer is not None and plan.training.ema != "none":
+        optimizer.keep_averages()
     return Setup(
         plan=plan,
         subject=subject,
         module=module,
-        optimizer=make_optimizer(module.parameters(), plan),
+        optimizer=optimizer,
         batches=batches(subject, plan),
     )

@@ -23,6 +23,8 @@ from zeroplan.validate.record import Phase
 __all__ = ["Ledger", "storage_of"]
 
 ADDITION = torch.ops.aten.add.Tensor
+NUMBER = torch.ops.aten._local_scalar_dense.default
+"""How a number is read from a tensor: a fake one has none, and its value changes no size."""
 HOST = torch.ops.aten.lift_fresh.default
 """How `torch.tensor(1.0)` arrives: such numbers live on the host when the model is on a GPU."""
 
@@ -52,6 +54,8 @@ class Ledger(TorchDispatchMode):
         """Run an operation and enter what it returns; a DTensor's own dispatch goes first."""
         if any(kind is DTensor for kind in types):
             return NotImplemented
+        if func is NUMBER:
+            return 1.0
         result = func(*args, **(kwargs or {}))
         for tensor in tensors_in(result):
             # the sharding propagation of DTensor runs on fake tensors of another mode

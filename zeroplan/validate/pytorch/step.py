@@ -1,7 +1,6 @@
 """One training step, watched."""
 
 import gc
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +13,7 @@ from zeroplan.validate.pytorch.environment import token_ids
 from zeroplan.validate.pytorch.frameworks import clip_gradients, micro_step
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.loss import loss_of
+from zeroplan.validate.pytorch.optimizers import Optimizer
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import PHASES, Held, Observation, Phase
 
@@ -28,7 +28,7 @@ class Setup:
     subject: Subject
     module: nn.Module
     """The wrapped one."""
-    optimizer: torch.optim.Optimizer | None
+    optimizer: Optimizer | None
     batches: tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]
     """What each micro-step reads, and its labels."""
     logits: list[torch.Tensor] = field(default_factory=list)
@@ -57,8 +57,9 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     before_update = max(ledger.peaks["forward"][0], ledger.peaks["backward"][0])
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
-    parameters = ledger.bytes_of(setup.module.parameters())
-    optimizer = ledger.bytes_of(_states(setup.optimizer))
+    copies = setup.optimizer.averages if setup.optimizer else []
+    parameters = ledger.bytes_of((*setup.module.parameters(), *copies))
+    optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
     inputs = (tensor for read, labels in setup.batches for tensor in (*read.values(), labels))
     others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
     with watch.log:
@@ -66,7 +67,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
         moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
-        peak_before_update_bytes=before_update if setup.optimizer else None,
+        peak_before_update_bytes=before_update if setup.plan.runs_before_update else None,
         held_bytes=Held(
             parameters=parameters,
             optimizer=optimizer,
@@ -103,9 +104,3 @@ def _step(setup: Setup, watch: _Watch) -> None:
         setup.optimizer.step()
         module.zero_grad()
     gc.collect()
-
-
-def _states(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
-    if optimizer is not None:
-        for state in optimizer.state.values():
-            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
