@@ -16,6 +16,7 @@ __all__ = [
     "GIB",
     "GIGA",
     "GIGABIT",
+    "INT64",
     "MEGA",
     "MIB",
     "TERA",
@@ -23,6 +24,7 @@ __all__ = [
     "Size",
     "ceil_div",
     "doublings",
+    "floor",
     "maximum",
     "minimum",
     "power_of_two",
@@ -61,6 +63,8 @@ FP8: Final = 1
 """Bytes of an fp8 number. [B]"""
 FP32: Final = 4
 """Bytes of an fp32 number. [B]"""
+INT64: Final = 8
+"""Bytes of an index. [B]"""
 
 DTYPE_BYTES: Final = {"fp32": FP32, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
@@ -73,6 +77,11 @@ def ceil_div(numerator: Size, denominator: Size) -> Size:
 def round_up(size: Size, multiple: Size = ALLOCATION_BYTES) -> Size:
     """Return the size rounded up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def floor(value: Size) -> Size:
+    """Return the whole part, for numbers and arrays alike."""
+    return int(value) if _plain(value) else value // 1
 
 
 def maximum(a: Size, b: Size) -> Size:

@@ -22,8 +22,8 @@ from zeroplan.validate.pytorch.environment import fake_group, fake_tensors, on_m
 from zeroplan.validate.pytorch.fsdp2 import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.loss import loss_of
-from zeroplan.validate.pytorch.model import published
 from zeroplan.validate.pytorch.optimizers import make_optimizer
+from zeroplan.validate.pytorch.published import published
 from zeroplan.validate.pytorch.step import batches
 
 MODEL = {
@@ -44,7 +44,7 @@ def measured(path: str, **keys: Any) -> dict[str, Any]:
     question = resolve(load_spec(model=path, **asked, **keys))
     plan = plan_for(question, question.strategies[0], {})
     with on_meta(torch.float32):
-        subject = published({"model_type": "llama", **MODEL}, plan)
+        subject = published({"model_type": "llama", **MODEL}, question.architecture, plan)
     config = Float8LinearConfig(enable_fsdp_float8_all_gather=plan.choice.fp8_all_gather)
     with fake_group(int(plan.groups.world.ranks), 0), fake_tensors() as mode:
         log, ledger = CallLog(), Ledger(mode)
@@ -53,8 +53,8 @@ def measured(path: str, **keys: Any) -> dict[str, Any]:
                 subject.module, config=config, module_filter_fn=lambda _, name: name != "lm_head"
             )
             module = wrap(subject, plan)
-            optimizer = make_optimizer(module, subject.blocks, plan)
-            (batch,) = batches(plan)
+            optimizer = make_optimizer(module, torch.nn.ModuleList(subject.blocks), plan)
+            (batch,) = batches(subject, plan)
             assert optimizer is not None
             kept = 0
             for active in (False, True):

@@ -104,6 +104,12 @@ def test_a_layer_that_no_class_has_here_exits_with_6(model_file: Callable[[str],
 
 
 @pytest.mark.torch
+def test_an_image_whose_size_is_data_exits_with_6(model_file: Callable[[str], str]) -> None:
+    with pytest.raises(MissingPartError, match="reads the sizes of images from data"):
+        validate(model=model_file("qwen2_5_vl"), gpus=2, sequence_length=64)
+
+
+@pytest.mark.torch
 def test_what_pytorch_refuses_is_told_as_its_refusal(llama: str) -> None:
     """DTensor has no rule for the fused SGD kernel in torch 2.13."""
     with pytest.raises(MissingPartError, match="_fused_sgd_"):

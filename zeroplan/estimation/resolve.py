@@ -13,6 +13,7 @@ from zeroplan.sharding.optimizers import optimizer_notes
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
+from zeroplan.spec.images import with_images
 from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
@@ -55,7 +56,11 @@ def resolve(
     SpecError
         An unknown model, profile or strategy, or keys that contradict each other.
     """
-    architecture = architecture or load_architecture(run.model.source)
+    architecture = with_images(
+        architecture or load_architecture(run.model.source),
+        run.training.images_per_sequence,
+        run.training.image_tokens,
+    )
     catalogue = load_catalogue(profiles)
     cluster, gpu, wires = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)

@@ -13,7 +13,7 @@ from zeroplan.sharding.offload import RESIDENT, Offloading
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
-from zeroplan.units import FP32, round_up
+from zeroplan.units import FP32, INT64, round_up
 from zeroplan.workload.autograd import backward
 from zeroplan.workload.changes import Change, Checkpointing, Step
 from zeroplan.workload.liveness import cached_copies, forward, recompute
@@ -22,7 +22,6 @@ from zeroplan.workload.tape import Parameter
 
 __all__ = ["REFERENCE", "Chunk", "Joined", "Plan", "inputs_and_buffers"]
 
-INT64 = 8
 REFERENCE = "reference model"
 """Owner of a frozen copy."""
 KEPT_LOGITS = "logits of the training loop"
@@ -256,11 +255,12 @@ def _is_projection(step: Step) -> bool:
 
 
 def inputs_and_buffers(plan: Plan) -> list[Change]:
-    """List what every strategy holds throughout: token ids, labels, rotary tables, kept logits."""
+    """List what every strategy holds throughout: inputs, labels, rotary tables, kept logits."""
     batch = plan.workload.batch
     ids, kept = round_up(batch.tokens * INT64), plan.workload.kept_logits_bytes
+    read = sum(map(round_up, plan.workload.inputs_bytes))
     return [
-        *(Change("other", "token ids", ids) for _ in range(plan.micro_steps)),
+        *(Change("other", "inputs", read) for _ in range(plan.micro_steps)),
         *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
         *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),
         *([Change("loss", KEPT_LOGITS, kept)] if kept else []),

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from zeroplan.rows import plain
-from zeroplan.spec.architecture import Architecture
+from zeroplan.spec.architecture import Architecture, Component
+from zeroplan.spec.images import sees_images
 from zeroplan.spec.latent_attention import LatentAttention
+from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.spec.reading import flatten, keys
 from zeroplan.spec.run import WITHOUT_LOGITS, Run, Strategy
 
@@ -90,6 +92,7 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
         notes.append(f"model.loss is ignored: {architecture.name} has no head.")
     if run.model.keep_logits and run.model.loss in WITHOUT_LOGITS:
         notes.append(f"model.keep_logits is ignored: the {run.model.loss} loss has no logits.")
+    notes += _kind_notes(run, architecture, [part.component for part in parts])
     longest, asked = architecture.max_positions, run.training.sequence_length
     if longest is not None and asked is not None and asked > longest:
         notes.append(
@@ -103,6 +106,22 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
             "steps are those of 0.19.8, MiCS's of 0.19.6."
         )
     return tuple(notes)
+
+
+def _kind_notes(run: Run, architecture: Architecture, components: list[Component]) -> Iterable[str]:
+    """Say which keys are for experts or images that the model has not."""
+    sparse = any(isinstance(each, MixtureOfExperts) for each in components)
+    lacking = {
+        "model.experts": (sparse, "no experts"),
+        "model.expert_imbalance": (sparse and run.model.experts == "loop", "no loop over experts"),
+        "model.expert_alignment": (sparse and run.model.experts == "grouped", "no grouped experts"),
+        "training.images_per_sequence": (sees_images(architecture), "no vision tower"),
+        "training.image_tokens": (sees_images(architecture), "no vision tower"),
+    }
+    values, known = flatten(plain(run)), keys()
+    for dotted, (present, absent) in lacking.items():
+        if not present and values[dotted] != known[dotted].default:
+            yield f"{dotted} is ignored: {architecture.name} has {absent}."
 
 
 def _readers(dotted: str) -> frozenset[Strategy]:

@@ -20,6 +20,8 @@ from zeroplan.spec.words import (
     Count,
     Depth,
     Dtype,
+    Experts,
+    Factor,
     Float8,
     HostBytes,
     Loading,
@@ -50,6 +52,7 @@ __all__ = [
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
+    "Experts",
     "Float8",
     "Loading",
     "Loss",
@@ -87,6 +90,12 @@ class ModelChoice:
     """Form of the cross-entropy over the vocabulary."""
     keep_logits: bool = False
     """Whether the training loop holds the logits until those of the next micro-step replace them."""
+    experts: Experts = "grouped"
+    """Experts by one grouped matmul over all routed rows, or in a loop, one after the other."""
+    expert_imbalance: Factor = 1.0
+    """loop: tokens of the fullest expert over the mean. [1]"""
+    expert_alignment: Count = 1
+    """grouped: rows to which each expert's are padded; torchtitan's fp8 path takes 16. [rows]"""
     compile: bool = False
     """Whether the blocks go through torch.compile."""
 
@@ -99,6 +108,10 @@ class TrainingChoice:
     """Sequence length; auto is 4096, or the model's maximum if that is less. [tokens]"""
     micro_batch_size: Count = 1
     """Sequences per GPU per micro-step. [count]"""
+    images_per_sequence: Count = 1
+    """Images of each sequence that go through a vision tower. [count]"""
+    image_tokens: Tokens | None = None
+    """Tokens of an image in the tower (patches, class token); auto is the model's own. [tokens]"""
     gradient_accumulation_steps: Count = 1
     """Micro-steps per optimizer step. [count]"""
     activation_checkpointing: Checkpointing = "full"

@@ -17,6 +17,8 @@ __all__ = [
     "Depth",
     "Dtype",
     "Elements",
+    "Experts",
+    "Factor",
     "Float8",
     "Loss",
     "Norm",
@@ -58,6 +60,7 @@ Rope = Literal["half", "complex"]
 Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
 WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
 """Losses that never have all logits at once."""
+Experts = Literal["grouped", "loop"]
 Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
 Precision = Literal[
     "fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
@@ -108,6 +111,7 @@ Bytes = Annotated[int, Range(1, 2**40)]
 HostBytes = Annotated[int, Range(1, 2**50)]
 Share = Annotated[float, Range(0, 1)]
 StateBytes = Annotated[float, Range(0, 64)]
+Factor = Annotated[float, Range(1, 10**6)]
 NormLimit = Annotated[float, Range(0, GIGA)]
 Oversubscription = Annotated[float, Range(1, 1000)]
 Version = Annotated[str, Pattern("[0-9]{1,3}([.][0-9]{1,3}){2}", "a version such as 0.19.8")]

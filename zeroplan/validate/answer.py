@@ -75,11 +75,23 @@ def validate(
         model_class=used,
         versions=_versions(used),
         tolerance=tolerance,
-        notes=(*question.notes, *ignored_keys(question.run, [row.strategy])),
+        notes=(*question.notes, *ignored_keys(question.run, [row.strategy]), *_class_notes(used)),
         prediction=prediction,
         truth=truth,
         differences=differences(prediction, truth),
     )
+
+
+def _class_notes(used: ModelClass) -> tuple[str, ...]:
+    """Say what a class of transformers does that no prediction for training code knows."""
+    if used == "own":
+        return ()
+    told = (
+        "The class holds the embeddings' rows in a variable through all of forward, which the "
+        "prediction leaves out, and makes its rotary tables anew in each step, which the prediction "
+        "holds throughout."
+    )
+    return (told,)
 
 
 def _measured(

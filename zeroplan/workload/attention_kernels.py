@@ -3,6 +3,7 @@
 from zeroplan.spec.architecture import Attention
 from zeroplan.units import FP32, Size, minimum
 from zeroplan.workload.batch import Batch
+from zeroplan.workload.position_bias import bias_gradients, score_bias
 from zeroplan.workload.primitives import dropout, elementwise, scale
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
@@ -23,7 +24,11 @@ def attention_kernel(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attentio
 
 
 def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tensor:
-    """Flash attention keeps q, k, v, its output and one fp32 log-sum per row and head."""
+    """Flash attention keeps q, k, v, its output and one fp32 log-sum per row and head.
+
+    A kernel that adds a bias to the scores keeps that as well.
+    """
+    bias = score_bias(tape, part)
     out = tape.tensor("attention", q.rows, part.heads * part.head_dim)
     log_sums = tape.tensor("log-sums", q.rows, part.heads, itemsize=FP32, differentiable=False)
     scores, weighted = _products(q, part, tape.batch)
@@ -31,10 +36,11 @@ def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tens
         Operation(
             name="attention",
             kernel="attention",
-            inputs=(q, k, v),
+            inputs=(q, k, v, *bias),
             outputs=(out, log_sums),
             parameters=_score_parameters(tape, part),
-            saved=(q, k, v, out, log_sums),
+            saved=(q, k, v, *bias, out, log_sums),
+            backward_temporaries=bias_gradients(tape, part),
             matmuls=(scores, weighted),
             visible_share=_visible(scores.n, part, tape.batch),
             backward_ratio=FLASH_BACKWARD_RATIO,
@@ -71,7 +77,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             visible_share=share,
         )
     )
-    masked, mask = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
+    masked, *mask = _masked(tape, scale(tape, raw, "scaled scores"), part)
     weights = _probabilities(tape, masked, part)
     by_head = tape.tensor("attention by head", q.rows, part.heads * part.head_dim)
     tape.add(
@@ -85,7 +91,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             visible_share=share,
         )
     )
-    tape.hold(*given, masked, mask)
+    tape.hold(*given, masked, *mask)
     return elementwise(tape, "attention", (by_head,))
 
 
@@ -100,8 +106,13 @@ def _probabilities(tape: Tape, scores: Tensor, part: Attention) -> Tensor:
     return dropout(tape, weights, "probability dropout") if part.dropout else weights
 
 
-def _masked(tape: Tape, scores: Tensor, length: Size) -> tuple[Tensor, Tensor]:
-    """Mask the future: autograd keeps the mask, one byte per query and key."""
+def _masked(tape: Tape, scores: Tensor, part: Attention) -> tuple[Tensor, ...]:
+    """Mask the future; return the scores, and the mask that autograd keeps, a byte per pair."""
+    if part.position == "relative":
+        scores = scale(tape, scores, "biased scores")  # a sum, as is that with the mask
+    if not part.causal:
+        return (scores,)
+    length = tape.batch.sequence_length
     mask = tape.tensor("mask", length, length, itemsize=1, differentiable=False)
     masked = tape.like("masked scores", scores)
     tape.add(

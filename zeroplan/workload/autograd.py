@@ -102,20 +102,22 @@ class _Engine:
         self.changes += self._summed(trained)
         for tensor, buffer in outgoing.items():
             self._accumulate(tensor, buffer)
+        self.changes += [_Buffer(t).change(+1) for t in operation.opens]
+        self.changes += [_Buffer(t).change(-1) for t in operation.closes]
         complete = tuple(p for p in trained if p.tied_to is None)
         return Step(operation, "backward", tuple(self.changes), complete)
 
     def _summed(self, parameters: list[Parameter]) -> list[Change]:
-        """Add the gradient that a tied head has put down: the sum is a new storage.
+        """Add to the gradient that another user of a tied weight has put down.
 
-        It cannot be added in place, for a linear layer's weight gradient is a transposed view
+        After a head that is not in place: a linear layer's weight gradient is a transposed view
         (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace, 2.13).
         """
         return [
             Change("unsharded_gradients", p.name, sign * self._gradient_bytes(p))
             for p in parameters
-            if p.shared
-            for sign in (+1, -1, -1)
+            if p.summed
+            for sign in ((+1, -1, -1) if p.summed == "anew" else (-1,))
         ]
 
     def _gradient_bytes(self, parameter: Parameter) -> Size:

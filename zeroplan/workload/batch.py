@@ -26,6 +26,12 @@ class Batch:
     """fp32-logits, model-dtype-logits, compiled, chunked or fused-linear."""
     keep_logits: bool = False
     """The training loop holds the logits until those of the next micro-step replace them."""
+    experts: str = "grouped"
+    """grouped, or loop: one expert after the other."""
+    expert_imbalance: float = 1.0
+    """Tokens of the fullest expert over the mean; matters to the loop alone. [1]"""
+    expert_alignment: int = 1
+    """Rows of a grouped matmul to which each expert's are rounded up. [count]"""
     compile: bool = False
     float8: str = "none"
     """none, tensorwise or rowwise: whether linear layers of blocks run in fp8, and their scales."""

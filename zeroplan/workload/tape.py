@@ -12,7 +12,7 @@ from zeroplan.spec.architecture import Role
 from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 
-__all__ = ["Kernel", "Matmul", "Operation", "Parameter", "Purpose", "Tape", "Tensor"]
+__all__ = ["Kernel", "Matmul", "Operation", "Parameter", "Purpose", "Summed", "Tape", "Tensor"]
 
 Kernel = Literal["matmul", "attention", "scores", "memory", "lookup", "none"]
 """What runs an operation: a GEMM, a fused attention kernel, a batched product of scores in memory,
@@ -21,6 +21,9 @@ a kernel that streams through memory, a gather, nothing."""
 
 Purpose = Literal["activations", "loss", "unsharded_parameters"]
 """What a tensor belongs to: the layers, the logits and what follows, or a copy of a weight."""
+
+Summed = Literal["", "anew", "in place"]
+"""How a gradient joins that of another user of a tied weight; empty where there is no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +36,7 @@ class Parameter:
     tied_to: str | None = None
     """Name of the parameter whose storage this one shares; it is then counted and sharded there."""
     trainable: bool = True
-    shared: bool = False
-    """A tied head has put its gradient down before this one's arrives; the two are summed."""
+    summed: Summed = ""
     matmul: bool = False
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
     float8: bool = False
@@ -115,6 +117,10 @@ class Operation:
     """What it saved are its inputs' gradients, computed in forward: backward hands them on."""
     backward_ratio: float = 2.0
     """Backward FLOPs over forward FLOPs; flash attention recomputes its scores: 2.5."""
+    opens: tuple[Tensor, ...] = ()
+    """Tensors of all blocks, to whose gradients backward adds from here on."""
+    closes: tuple[Tensor, ...] = ()
+    """Those whose gradients backward has done with here."""
     float8: bool = False
     """Its products run in fp8."""
     module: str = ""

@@ -103,7 +103,7 @@ def _turned(x: torch.Tensor, tables: tuple[torch.Tensor, ...]) -> torch.Tensor:
         pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * tables[0]).flatten(3).type_as(x)
     cosine, sine = tables
-    return x * cosine + _half_turn(x) * sine
+    return (x * cosine + _half_turn(x) * sine).to(x.dtype)
 
 
 def _half_turn(x: torch.Tensor) -> torch.Tensor:

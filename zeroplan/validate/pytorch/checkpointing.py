@@ -27,7 +27,7 @@ ATTENTION: Final = (
 MATMULS: Final = (aten.mm.default, aten.addmm.default)
 
 
-def checkpoint_blocks(blocks: nn.ModuleList, training: TrainingChoice) -> None:
+def checkpoint_blocks(stacks: tuple[nn.ModuleList, ...], training: TrainingChoice) -> None:
     """Wrap the blocks that are checkpointed.
 
     The random state is not stashed: on a GPU that copy lives on the host.
@@ -37,10 +37,11 @@ def checkpoint_blocks(blocks: nn.ModuleList, training: TrainingChoice) -> None:
     reentrant = training.checkpoint_reentrant and not selective
     extra = {"context_fn": _selective_contexts} if selective else {}
     kind = CheckpointImpl.REENTRANT if reentrant else CheckpointImpl.NO_REENTRANT
-    for index, block in enumerate(blocks):
-        if every and (index + 1) % every == 0:
+    places = [(blocks, index) for blocks in stacks for index in range(len(blocks))]
+    for number, (blocks, index) in enumerate(places, 1):
+        if every and number % every == 0:
             wrapped = checkpoint_wrapper(
-                block, checkpoint_impl=kind, preserve_rng_state=False, **extra
+                blocks[index], checkpoint_impl=kind, preserve_rng_state=False, **extra
             )
             blocks[index] = _Offloaded(wrapped) if training.offload_activations else wrapped
 

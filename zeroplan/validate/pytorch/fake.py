@@ -9,9 +9,10 @@ from zeroplan.spec.models import model_keys
 from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tensors, on_meta
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
-from zeroplan.validate.pytorch.model import own, published
+from zeroplan.validate.pytorch.model import own
 from zeroplan.validate.pytorch.offload import two_sides
 from zeroplan.validate.pytorch.optimizers import fullest_rank, make_optimizer
+from zeroplan.validate.pytorch.published import published
 from zeroplan.validate.pytorch.reference import frozen_copy, frozen_plan
 from zeroplan.validate.pytorch.step import Setup, batches, observe
 from zeroplan.validate.pytorch.subject import Subject
@@ -53,14 +54,14 @@ def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject
     with on_meta(DTYPES[plan.training.parameter_dtype]):
         if model_class == "own":
             return own(question.architecture, plan)
-        return published(model_keys(question.run.model.source), plan)
+        return published(model_keys(question.run.model.source), question.architecture, plan)
 
 
 def _setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -> Setup:
     module = wrap(subject, plan)
     if plan.offload:
         ledger.send_to_host(module.parameters())
-    optimizer = make_optimizer(module, subject.blocks, plan)
+    optimizer = make_optimizer(module, torch.nn.ModuleList(subject.blocks), plan)
     if optimizer is not None and plan.updates_in_backward:
         optimizer.follow()
     if optimizer is not None and plan.training.ema != "none":
@@ -71,5 +72,5 @@ def _setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -
         subject=subject,
         module=module,
         optimizer=optimizer,
-        batches=batches(plan),
+        batches=batches(subject, plan),
     )

@@ -43,7 +43,7 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
         "device_id": "cpu",
         "cpu_offload": CPUOffload(offload_params=bool(plan.offload)),
     }
-    policy = ModuleWrapPolicy({type(block) for block in subject.blocks})
+    policy = ModuleWrapPolicy({type(block) for block in subject.every_block})
     wrapped = FullyShardedDataParallel(subject.module, auto_wrap_policy=policy, **options)
     for unit in FullyShardedDataParallel.fsdp_modules(wrapped):
         if unit._handle is not None:

@@ -44,14 +44,14 @@ def _shard(subject: Subject, plan: Plan) -> None:
         for each in embeddings:
             if isinstance(each, FSDPModule):
                 each.set_unshard_in_backward(choice.unshard_in_backward)
-    for block in subject.blocks:
+    for block in subject.every_block:
         fully_shard(block, reshard_after_forward=reshard, **options)
     if apart:
         tail = list(subject.tail)
         fully_shard(tail, reshard_after_forward=bool(root_reshard), **options)
     kept = None if apart else root_reshard
     fully_shard(subject.module, reshard_after_forward=kept, **options)
-    _prefetch(list(subject.blocks), plan)
+    _prefetch(subject.every_block, plan)
 
 
 def _prefetch(blocks: list[nn.Module], plan: Plan) -> None:

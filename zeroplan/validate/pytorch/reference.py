@@ -30,7 +30,7 @@ class Reference:
         """What it holds, gathered ones included."""
         return (*self.stored, *self.module.parameters())
 
-    def forward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def forward(self, batch: tuple[dict[str, torch.Tensor], torch.Tensor]) -> None:
         """Run a batch, keep nothing."""
         with torch.no_grad():
             loss_of(self.module, self.subject, self.plan, batch, [])

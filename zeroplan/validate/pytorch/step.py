@@ -30,8 +30,8 @@ class Setup:
     module: nn.Module
     """The wrapped one."""
     optimizer: Optimizer | None
-    batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
-    """Token ids and labels of each micro-step."""
+    batches: tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]
+    """What each micro-step reads, and its labels."""
     reference: Reference | None = None
     """A frozen copy, where one runs before the model."""
     logits: list[torch.Tensor] = field(default_factory=list)
@@ -65,7 +65,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     weights = (*setup.module.parameters(), *copies, *(frozen.parameters if frozen else ()))
     parameters = ledger.bytes_of(weights)
     optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
-    inputs = (tensor for pair in setup.batches for tensor in pair)
+    inputs = (tensor for read, labels in setup.batches for tensor in (*read.values(), labels))
     tables = (*setup.module.buffers(), *(frozen.module.buffers() if frozen else ()))
     others = ledger.bytes_of((*inputs, *tables, *setup.logits))
     with watch.log:
@@ -85,9 +85,11 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     )
 
 
-def batches(plan: Plan) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """Return token ids and labels for every micro-step."""
-    return tuple((token_ids(plan), token_ids(plan)) for _ in range(plan.micro_steps))
+def batches(
+    subject: Subject, plan: Plan
+) -> tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]:
+    """Return what every micro-step reads, and its labels."""
+    return tuple((subject.inputs(plan), token_ids(plan)) for _ in range(plan.micro_steps))
 
 
 def _step(setup: Setup, watch: _Watch) -> None:
