@@ -92,11 +92,12 @@ class Parameters:
         groups = self.plan.groups
         group = groups.secondary if secondary else groups.shard
         inputs = self._from_host(owner, places)
+        gone = [-each for each in inputs] if len(places) > 1 else []
         self.recorder.emit(
             "all-gather",
             owner,
             stream="all-gather",
-            changes=(flat, *inputs, *(-each for each in inputs)),
+            changes=(flat, *inputs, *gone),
             collective=collective("all_gather", group, size // group.ranks, size),
             waits=self.gather_waits,
         )
@@ -107,7 +108,11 @@ class Parameters:
         return self.plan.groups.shard.ranks == 1 and self.plan.offload.parameters == "none"
 
     def _from_host(self, owner: str, places: tuple[int, ...]) -> list[Change]:
-        """Copy shards from the host, return what they take on the GPU until they are gathered."""
+        """Copy shards from the host, return what they take on the GPU.
+
+        Several are concatenated and go; one alone is sent as it is, and goes when the gather has
+        been waited for.
+        """
         offload, itemsize = self.plan.offload, self.plan.dtypes.parameter
         if offload.parameters == "none":
             return []
@@ -138,7 +143,10 @@ class Parameters:
 
     def copy_out(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
         """Copy the parameters of an all-gather out of its flat buffer."""
-        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
+        if self.plan.groups.shard.ranks == 1:
+            return
+        if len(places) == 1:
+            self._drop_sent(owner, places[0])
             return
         size = sum(self.whole_bytes(place, alone=False) for place in places)
         self.recorder.emit(
@@ -148,6 +156,12 @@ class Parameters:
             changes=(Change("unsharded_parameters", "parameters", size),),
             traffic_bytes=2 * size,
         )
+
+    def _drop_sent(self, owner: str, place: int) -> None:
+        if self.plan.offload.parameters != "none":
+            size = round_up(self.shard(place) * self.plan.dtypes.parameter)
+            gone = Change("all_gather_buffers", "shard", -size)
+            self.recorder.emit("drop the shard", owner, changes=(gone,))
 
     def drop(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
         """Let the flat buffer go."""
