@@ -74,12 +74,6 @@ OTHERS: dict[str, dict[str, Any]] = {
         "activation_checkpointing": "full",
         "offload_activations": True,
     },
-    "fsdp1 with offloaded activations": {
-        "strategy": "fsdp1",
-        "activation_checkpointing": "every-2",
-        "checkpoint_reentrant": True,
-        "offload_activations": True,
-    },
     "fsdp1 whole and offloaded": {
         "strategy": "fsdp1",
         "offload_parameters": "cpu",
