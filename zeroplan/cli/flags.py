@@ -12,7 +12,7 @@ import typer
 
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
-from zeroplan.spec import run
+from zeroplan.spec import run, tuning
 from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
@@ -28,6 +28,7 @@ _SHORT: Final = {
 _PANELS: Final = {
     "model": "Model",
     "training": "Training",
+    "tuning": "Tuning",
     "sharding": "Sharding",
     "sharding.deepspeed": "DeepSpeed",
     "cluster": "Cluster",
@@ -111,9 +112,10 @@ def _help(key: Key) -> str:
 @cache
 def _sentences() -> dict[tuple[str, str], str]:
     """Return the sentence under each field of the records, which only their source holds."""
-    tree = ast.parse(inspect.getsource(run))
+    trees = (ast.parse(inspect.getsource(module)) for module in (run, tuning))
     return {
         (record.name, field.target.id): ast.literal_eval(doc.value)
+        for tree in trees
         for record in tree.body
         if isinstance(record, ast.ClassDef)
         for field, doc in pairwise(record.body)

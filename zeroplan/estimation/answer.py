@@ -31,6 +31,7 @@ from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import GroupName
 from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
+from zeroplan.sharding.tuning import tuned_dtypes, tuning
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
@@ -38,7 +39,7 @@ from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
 from zeroplan.timing.walk import Timing
 from zeroplan.workload.batch import Batch
-from zeroplan.workload.count import count_flop
+from zeroplan.workload.count import parameter_counts, training_flop_per_token
 from zeroplan.workload.liveness import recompute
 from zeroplan.workload.model import workload
 
@@ -77,8 +78,12 @@ def answer(question: Question) -> record.Estimate:
     """Answer a question whose model and hardware are there already."""
     answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
+    plan = _written(structure(question, question.strategies[0])).plan
+    total, trained = parameter_counts(question.architecture, plan.workload)
     return record.Estimate(
         inputs=question.run,
+        total_parameters=total,
+        trainable_parameters=trained,
         assumptions=assumptions(question),
         notes=(*question.notes, *ignored_keys(question.run, named)),
         estimates=answers,
@@ -119,8 +124,10 @@ def _written(asked: Structure) -> WrittenStep:
 def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
-    held = dtypes(row, run.training)
-    if held.autocast not in counted:
+    held = tuned_dtypes(dtypes(row, run.training), row, run)
+    part = tuning(held, row, run)
+    key = held.autocast, part
+    if key not in counted:
         batch = Batch(
             sequences=run.training.micro_batch_size,
             sequence_length=run.training.sequence_length,
@@ -133,9 +140,10 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
             compile=run.model.compile,
             float8=run.training.fp8,
             autocast=held.autocast,
+            tuning=part,
         )
-        counted[held.autocast] = workload(question.architecture, batch), Joined()
-    work, joined = counted[held.autocast]
+        counted[key] = workload(question.architecture, batch), Joined()
+    work, joined = counted[key]
     return Plan(
         workload=work,
         joined=joined,
@@ -246,11 +254,11 @@ def _communication(
 def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
 
-    Model FLOPs are three forward passes; hardware FLOPs add what is recomputed.
+    Model FLOPs are three forward passes, less what frozen weights save; hardware FLOPs add what is
+    recomputed.
     """
     tokens = plan.workload.batch.tokens * plan.micro_steps
-    flop = count_flop(plan.workload)
-    model = 3 * flop.forward_flop * tokens
+    model = training_flop_per_token(plan.workload) * tokens
     again = _recomputed_flop(plan) * plan.micro_steps
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second

@@ -10,6 +10,7 @@ from zeroplan.sharding.dtypes import autocasts
 from zeroplan.sharding.groups import Groups, groups
 from zeroplan.sharding.optimizers import optimizer_notes, runs_under
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
+from zeroplan.sharding.tuning import shards_quantized
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.models import load_architecture
@@ -67,11 +68,16 @@ def resolve(
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=tuple(row for row in compared if named or _runs(row, filled.training)),
+        strategies=tuple(
+            row
+            for row in compared
+            if named or (_runs(row, filled.training) and shards_quantized(row, filled))
+        ),
         notes=(
             *architecture.assumptions,
             *model_notes(filled, architecture),
             *optimizer_notes(filled.training.optimizer, compared),
+            *_left_out(compared, filled),
         ),
     )
 
@@ -125,6 +131,12 @@ def _compared(run: Run) -> tuple[Sharding, ...]:
     nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
     several = nodes > 1
     return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
+
+
+def _left_out(compared: tuple[Sharding, ...], run: Run) -> tuple[str, ...]:
+    """Say which strategies cannot shard the quantised weights that are asked for."""
+    named = ", ".join(row.strategy for row in compared if not shards_quantized(row, run))
+    return (f"{named} left out: no sharding of these quantised weights.",) if named else ()
 
 
 def _training(training: TrainingChoice, architecture: Architecture) -> TrainingChoice:

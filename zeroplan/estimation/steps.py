@@ -20,10 +20,11 @@ from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.architecture import Architecture
-from zeroplan.spec.run import ModelChoice, ShardingChoice, TrainingChoice
+from zeroplan.spec.run import ModelChoice, ShardingChoice, TrainingChoice, TuningChoice
 from zeroplan.timing.host import HostPrice
 from zeroplan.timing.walk import Timing, walk
 from zeroplan.workload.model import Workload
+from zeroplan.workload.tuning import Tuning
 
 __all__ = [
     "KEPT",
@@ -40,8 +41,9 @@ __all__ = [
 KEPT: Final = 64
 """Structures whose steps are kept: a sweep over links and GPUs asks for few."""
 
-Counted = dict[bool, tuple[Workload, Joined]]
-"""What the strategies of a question share: one workload under autocast, one without."""
+Counted = dict[tuple[bool, Tuning | None], tuple[Workload, Joined]]
+"""What the strategies of a question share: a workload under autocast and one without, for each way
+to train a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,10 +64,11 @@ class Trained:
     architecture: Architecture
     model: ModelChoice
     training: TrainingChoice
+    tuning: TuningChoice
 
     def __hash__(self) -> int:
         """Leave the architecture to the comparison: it has every block in it."""
-        return hash((self.architecture.name, self.model, self.training))
+        return hash((self.architecture.name, self.model, self.training, self.tuning))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ def structure(question: Question, row: Sharding) -> Structure:
             architecture=question.architecture,
             model=replace(run.model, source=""),
             training=run.training,
+            tuning=run.tuning,
         ),
         row=row,
         choice=replace(run.sharding, strategy=row.strategy),

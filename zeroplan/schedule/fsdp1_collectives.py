@@ -37,9 +37,10 @@ class Unshard:
         if unit.unsharded:
             return
         unit.unsharded = True
-        held, flat = self.plan.dtypes, unit.flat
-        size = flat.shard_elements * held.compute
-        cast = Change("temporaries", f"{unit.name} cast", round_up(size) if self._casts else 0)
+        flat = unit.flat
+        size = flat.shard_elements * unit.used
+        casts = unit.used != unit.stored
+        cast = Change("temporaries", f"{unit.name} cast", round_up(size) if casts else 0)
         collective = Collective(
             name="all_gather",
             group=self.plan.groups.shard,
@@ -53,7 +54,7 @@ class Unshard:
             stream="all-gather",
             changes=(parameters,) if unit.whole else (cast, parameters, -cast),
             collective=None if unit.whole else collective,
-            traffic_bytes=flat.shard_elements * (held.parameter + held.compute) * self._casts,
+            traffic_bytes=flat.shard_elements * (unit.stored + unit.used) * casts,
             waits=("compute",) if unit.is_root else (UNIT_BEGINS,),
         )
 
@@ -67,17 +68,11 @@ class Unshard:
             unit.unsharded = False
             self.recorder.emit("reshard", unit.name, changes=(-self._parameters(unit),))
 
-    @property
-    def _casts(self) -> bool:
-        return self.plan.dtypes.compute != self.plan.dtypes.parameter
-
     def _parameters(self, unit: FlatUnit) -> Change:
         """Return the storage that parameters in use view; NO_SHARD needs one for a cast only."""
-        exists = self._casts or not unit.whole
+        exists = unit.used != unit.stored or not unit.whole
         elements = unit.flat.shard_elements * unit.flat.ranks * exists
-        return Change(
-            "unsharded_parameters", unit.name, round_up(elements * self.plan.dtypes.compute)
-        )
+        return Change("unsharded_parameters", unit.name, round_up(elements * unit.used))
 
 
 @dataclass(slots=True)
@@ -88,17 +83,28 @@ class Reduce:
     recorder: Recorder
 
     def flatten(self, unit: FlatUnit) -> None:
-        """Concatenate the gradients of the original parameters: the split's backward does so."""
+        """Concatenate the gradients of the original parameters: the split's backward does so.
+
+        It makes zeros for those without a gradient, as packed weights (`split_with_sizes_backward` in
+        torch/csrc/autograd/FunctionsManual.cpp, 2.13).
+        """
+        if not unit.trained:
+            return
         size = self.plan.dtypes.compute
+        zeros = [
+            Change("unsharded_gradients", p.name, round_up(p.elements * size))
+            for p in unit.flat.parameters
+            if not p.gets_gradient
+        ]
         original = [
             Change("unsharded_gradients", p.name, -round_up(p.elements * size))
             for p in unit.flat.parameters
-            if p.trainable
+            if p.gets_gradient
         ]
         self.recorder.emit(
             "flatten gradients",
             unit.name,
-            changes=(self._flat(unit), *original),
+            changes=(*zeros, self._flat(unit), *(-each for each in zeros), *original),
             traffic_bytes=2 * unit.flat.elements * size,
         )
 

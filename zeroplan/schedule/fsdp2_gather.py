@@ -39,13 +39,15 @@ class Gather:
         group.in_flight = True
         if ranks.ranks == 1:
             return
-        sent = part.sent_bytes(held.compute)
+        sent = part.sent_bytes(held.used)
         if group.kept_bytes:
             ranks = contiguous("shard", int(group.after_forward), ranks.ranks_per_node)
             sent = sent * part.ranks // ranks.ranks
         group.gathered_bytes = round_up(sent * ranks.ranks)
-        casts = held.compute != held.parameter and not group.kept_bytes
-        cast = round_up(sent) if casts or part.float8 else 0
+        wide = [p for p in part.parameters if held.used(p) != held.stored(p) or p.float8]
+        kept = bool(group.kept_bytes) and not part.float8
+        casts = replace(part, parameters=() if kept else tuple(wide))
+        cast = round_up(sent) if part.float8 else round_up(casts.sent_bytes(held.used))
         self.recorder.emit(
             "all-gather",
             group.name,
@@ -61,7 +63,7 @@ class Gather:
                 input_bytes=sent,
                 output_bytes=sent * ranks.ranks,
             ),
-            traffic_bytes=sent + sent // held.compute * held.parameter,
+            traffic_bytes=part.shard_bytes(held.stored) + sent,
             waits=(COPY_OUT,),
         )
 
@@ -71,7 +73,7 @@ class Gather:
         In backward the buffer goes at once; in forward it is parked, and the one parked before
         it goes.
         """
-        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
+        size = group.parameters.unsharded_bytes(self.plan.dtypes.used)
         changes = [Change("unsharded_parameters", group.name, size)]
         if self.plan.groups.shard.ranks == 1:
             changes = self._cast_alone(group)
@@ -96,14 +98,22 @@ class Gather:
         """Copy each parameter out of a cast of its own: one rank has no flat buffer."""
         held, changes = self.plan.dtypes, []
         for p in group.parameters.parameters:
-            size = round_up(p.elements * group.parameters.itemsize_in_use(p, held.compute))
-            cast = size if held.compute != held.parameter else 0
+            used = group.parameters.itemsize_in_use(p, held.used(p))
+            size = round_up(p.elements * used)
+            cast = size if held.used(p) != held.stored(p) else 0
             changes += [
                 Change("temporaries", CAST, cast),
                 Change("unsharded_parameters", group.name, size),
                 Change("temporaries", CAST, -cast),
             ]
         return changes
+
+    def drop_unused(self, group: FsdpGroup) -> list[Change]:
+        """Drop what was gathered ahead for a group to which no gradient came."""
+        if not group.in_flight or self.plan.groups.shard.ranks == 1:
+            return []
+        group.in_flight = False
+        return [Change("all_gather_buffers", GATHERED, -group.gathered_bytes)]
 
     def release_parked(self) -> None:
         """Drop the last all-gather output when the root's forward returns."""
@@ -123,7 +133,7 @@ class Gather:
 
     def _reshard_to_fewer(self, group: FsdpGroup, fewer: int) -> Iterator[Change]:
         """Clone a part of each parameter before the whole of it goes, one after the other."""
-        itemsize = self.plan.dtypes.compute
+        itemsize = self.plan.dtypes.used
         for p in group.parameters.parameters:
             alone = replace(group.parameters, parameters=(p,))
             part, whole = alone.unsharded_bytes(itemsize, fewer), alone.unsharded_bytes(itemsize)
@@ -137,5 +147,5 @@ class Gather:
         if not group.unsharded:
             return []
         group.unsharded = False
-        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
+        size = group.parameters.unsharded_bytes(self.plan.dtypes.used)
         return [Change("unsharded_parameters", group.name, -size)]

@@ -34,8 +34,7 @@ class Reduce:
         """List a group's unsharded gradients, one storage each."""
         return [
             Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
-            for p in group.parameters.parameters
-            if p.trainable
+            for p in group.trained.parameters
         ]
 
     def accumulate(self, group: FsdpGroup) -> list[Change]:
@@ -59,7 +58,7 @@ class Reduce:
         Every gradient goes with the copy-in but the last one, which a loop variable of
         `foreach_reduce` holds until that returns, where there are several ranks.
         """
-        held, part = self.plan.dtypes, group.parameters
+        held, part = self.plan.dtypes, group.trained
         ranks = self.plan.groups.shard
         loops = ranks.ranks > 1
         itemsize = held.reduce if group.accumulates else held.compute
@@ -105,7 +104,7 @@ class Reduce:
                 group.partial_bytes = out
                 self.recorder.emit("add partial gradient", name, changes=gone)
                 return
-            size = group.parameters.shard_elements * self.plan.dtypes.reduce
+            size = group.trained.shard_elements * self.plan.dtypes.reduce
             gone = (Change("gradients", owner, -group.partial_bytes),)
             group.partial_bytes = 0
             self.recorder.emit(
@@ -128,7 +127,7 @@ class Reduce:
         held, owner = self.plan.dtypes, self._output_owner(group)
         changes: list[Change] = []
         if held.reduce != held.gradient:
-            gradient = group.parameters.flat_shard_bytes(held.gradient)
+            gradient = group.trained.flat_shard_bytes(held.gradient)
             changes.append(Change("gradients", group.name, gradient))
             if group.has_gradient:
                 changes.append(Change("gradients", group.name, -gradient))
@@ -174,7 +173,7 @@ class Reduce:
         """List the sharded gradients."""
         itemsize = self.plan.dtypes.gradient
         return [
-            Change("gradients", g.name, g.parameters.flat_shard_bytes(itemsize) * g.times)
+            Change("gradients", g.name, g.trained.flat_shard_bytes(itemsize) * g.times)
             for g in groups
         ]
 

@@ -56,6 +56,8 @@ class _Step:
     """Place of the parameter whose storage the head may share."""
     sub_groups: list[list[int]]
     """Shards of the parameters that are updated at once. [elements]"""
+    frozen_bytes: int
+    """Shards of those that are not trained, each in a storage of its own. [B]"""
     known: dict[tuple[int, str, bool], list[UnitItem]] = field(default_factory=dict)
     """Hooks and runs by unit, checkpointing and direction: equal blocks share them."""
 
@@ -75,7 +77,8 @@ def zero3_script(plan: Plan) -> Script:
     recorder = Recorder()
     kind = QuantizedParameters if plan.choice.deepspeed.zero_quantized_weights else Parameters
     parameters = kind(plan, recorder, tuple([each.elements for each in fresh]))
-    shards = (parameters.shard(place) for place in range(len(owned)))
+    shards = (parameters.shard(place) for place, p in enumerate(owned) if p.trainable)
+    frozen = (parameters.shard(place) for place, p in enumerate(owned) if not p.trainable)
     step = _Step(
         plan=plan,
         recorder=recorder,
@@ -85,6 +88,7 @@ def zero3_script(plan: Plan) -> Script:
         starts=unit_starts(plan),
         tied=roles.index("embedding") if "embedding" in roles else 0,
         sub_groups=sub_groups(shards, plan.choice.deepspeed.sub_group_size),
+        frozen_bytes=int(sum(round_up(size * plan.dtypes.parameter) for size in frozen)),
     )
     structure = _structure(step)
     resident = _resident(step, structure.persistent)
@@ -145,7 +149,8 @@ def _hooks(step: _Step, copies: Copies) -> Iterator[Hook]:
         for item in step.items(index, forward=forward):
             if isinstance(item, Hook):
                 places = tuple([step.tied if p == TIED else start + p for p in item.parameters])
-                yield Hook(item.fetch, places, item.module, index + later)
+                again = tuple([start + p for p in item.recomputed])
+                yield Hook(item.fetch, places, item.module, index + later, again)
 
 
 def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
@@ -155,6 +160,7 @@ def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
     accumulated = round_up(sum(groups) * accumulation_itemsize(plan))
     return (
         Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter)),
+        Change("parameters", "frozen shards", step.frozen_bytes),
         Change("unsharded_parameters", "persistent parameters", whole),
         Change("gradients", "gradient shards", accumulated),
         Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
@@ -239,6 +245,6 @@ def _copy(
 def _run(step: _Step, owner: str, run: Run, start: int) -> None:
     step.recorder.compute(step.recorder.phase, owner, run.part)
     places = [start + place for place in run.gradients]
-    step.parameters.used(owner, places)
+    step.parameters.used(owner, [*places, *(start + place for place in run.frozen)])
     for place in places:
         step.gradients.arrive(step.fresh[place])

@@ -32,16 +32,39 @@ class States:
 
 
 def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -> States:
-    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it."""
-    whole = sum(p.elements * times for p, times in parameters)
-    shard = shard_elements(row, parameters, shard_size)
+    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it.
+
+    What is frozen has neither gradient nor states; scales of quantised weights stay whole.
+    """
+    graded = [(p, times) for p, times in parameters if p.gets_gradient]
+    gradients = _held_elements(row, graded, shard_size, divided=row.divides_gradients)
+    trained = [(p, times) for p, times in graded if p.trainable]
+    updated = _held_elements(row, trained, shard_size, divided=row.divides_optimizer)
     return States(
-        parameters_bytes=(shard if row.divides_parameters else whole) * held.parameter,
-        gradients_bytes=(shard if row.divides_gradients else whole) * held.gradient,
-        optimizer_bytes=None
-        if held.optimizer is None
-        else (shard if row.divides_optimizer else whole) * held.optimizer,
+        parameters_bytes=_parameters_bytes(row, parameters, held, shard_size),
+        gradients_bytes=gradients * held.gradient,
+        optimizer_bytes=None if held.optimizer is None else updated * held.optimizer,
     )
+
+
+def _held_elements(row: Sharding, parameters: Counted, ranks: Size, *, divided: bool) -> Size:
+    if divided:
+        return shard_elements(row, parameters, ranks)
+    return sum(p.elements * times for p, times in parameters)
+
+
+def _parameters_bytes(row: Sharding, parameters: Counted, held: Dtypes, ranks: Size) -> Size:
+    """Sum the stored parameters, those of one dtype at a time. [B]"""
+    by_itemsize: dict[int, list[tuple[Parameter, int]]] = {}
+    for parameter, times in parameters:
+        by_itemsize.setdefault(held.stored(parameter), []).append((parameter, times))
+    total = sum(parameter.constants_bytes * times for parameter, times in parameters)
+    for itemsize, alike in by_itemsize.items():
+        elements = sum(p.elements * times for p, times in alike)
+        if row.divides_parameters:
+            elements = shard_elements(row, alike, ranks)
+        total += elements * itemsize
+    return total
 
 
 def shard_elements(row: Sharding, parameters: Counted, ranks: Size) -> Size:

@@ -1,13 +1,13 @@
 """Which strategies and models read which keys; the others ignore them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from zeroplan.rows import plain
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.reading import flatten, keys
-from zeroplan.spec.run import WITHOUT_LOGITS, Run, Strategy
+from zeroplan.spec.run import WITHOUT_LOGITS, Run, Strategy, TuningChoice
 
 __all__ = ["applies", "ignored_keys", "model_notes"]
 
@@ -17,7 +17,11 @@ _FSDP: Final = _FSDP2 | frozenset[Strategy]({"fsdp1"})
 _DEEPSPEED: Final = frozenset[Strategy]({"zero0", "zero1", "zero2", "zero3"})
 _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
 
+_WHOLE: Final = frozenset[Strategy]({"none"}) | _DDP
+
 _READERS: Final[dict[str, frozenset[Strategy]]] = {
+    "tuning.lora_autocast": _WHOLE,
+    "tuning.frozen_dtype": _WHOLE | _FSDP,
     "training.optimizer_in_backward": _FSDP2 | frozenset[Strategy]({"none"}),
     "sharding.shard_size": _FSDP,
     "sharding.replicate_size": frozenset({"hsdp", "fsdp1"}),
@@ -74,7 +78,7 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
     positions = {getattr(part.component, "position", None) for part in parts}
     latent = any(isinstance(part.component, LatentAttention) for part in parts)
     norms = {norm.kind for part in parts for norm in (part.norm, part.residual_norm) if norm}
-    known, notes = keys(), []
+    known, notes = keys(), [*_tuning_notes(run.tuning)]
     if run.model.rope != known["model.rope"].default and not (latent or "rope" in positions):
         notes.append(f"model.rope is ignored: {architecture.name} has no rotary positions.")
     if run.model.norm != known["model.norm"].default and "rms" not in norms:
@@ -90,6 +94,21 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
             "of the model allows."
         )
     return tuple(notes)
+
+
+def _tuning_notes(tuning: TuningChoice) -> Iterator[str]:
+    """Say which keys about adapters and quantisation wait for another one."""
+    known = keys()
+    waiting = {
+        "lora_rank = 0": ("lora_targets", "lora_dropout") if not tuning.lora_rank else (),
+        'base_quantization is not "nf4"': ("double_quantization", "quantization_storage")
+        if tuning.base_quantization != "nf4"
+        else (),
+    }
+    for why, names in waiting.items():
+        for name in names:
+            if getattr(tuning, name) != known[f"tuning.{name}"].default:
+                yield f"tuning.{name} is ignored: {why}."
 
 
 def _readers(dotted: str) -> frozenset[Strategy]:

@@ -1,7 +1,7 @@
 """Rules that join keys of a run; those of a single key stand in its type."""
 
 from zeroplan.errors import SpecError
-from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice, TrainingChoice
+from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice, TrainingChoice, TuningChoice
 
 __all__ = ["verify"]
 
@@ -15,6 +15,7 @@ def verify(run: Run) -> Run:
     _verify_groups(run.sharding, run.cluster.gpus)
     _verify_zero_plus_plus(run.sharding, run.cluster.gpus)
     _verify_checkpointing(run.training)
+    _verify_tuning(run.tuning)
     _verify_optimizer_in_backward(run.training)
     _verify_float8(run)
     return run
@@ -53,6 +54,23 @@ def _verify_checkpointing(training: TrainingChoice) -> None:
         raise SpecError(
             "training.checkpoint_reentrant = true does not go with activation_checkpointing = "
             "selective: PyTorch's reentrant checkpoint takes no policy. Set one of the two otherwise."
+        )
+
+
+def _verify_tuning(tuning: TuningChoice) -> None:
+    """Let something be trained, and nothing that is quantised."""
+    if tuning.trainable == "none" and not tuning.lora_rank:
+        raise SpecError('tuning.trainable = "none" trains nothing: set lora_rank, or name a part.')
+    if tuning.lora_rank and tuning.trainable == "all":
+        raise SpecError(
+            f'tuning.trainable = "all" leaves nothing frozen for adapters of rank '
+            f"{tuning.lora_rank}: name the parts that are trained beside them, or none."
+        )
+    everything = not tuning.lora_rank and tuning.trainable in (None, "all")
+    if tuning.base_quantization != "none" and everything:
+        raise SpecError(
+            f"tuning.base_quantization = {tuning.base_quantization!r}: quantised weights cannot be "
+            "trained; set lora_rank, or name other parts in trainable."
         )
 
 

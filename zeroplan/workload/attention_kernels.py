@@ -67,6 +67,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             saved=(q, k),
             matmuls=(scores,),
             visible_share=share,
+            exchanges=True,
         )
     )
     masked = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
@@ -81,6 +82,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             saved=(weights, v),
             matmuls=(weighted,),
             visible_share=share,
+            exchanges=True,
         )
     )
     tape.hold(masked)

@@ -3,44 +3,22 @@
 Every strategy sees the same list in forward order: embedding, blocks, the last norm and the head.
 """
 
-from typing import Literal
-
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Head, Stack
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.units import FP32, Size
+from zeroplan.workload.adapting import tuned
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
+from zeroplan.workload.embedding import embedding, weights
 from zeroplan.workload.float8 import in_float8
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
-from zeroplan.workload.primitives import add, cast, embedding, norm, weights
+from zeroplan.workload.primitives import add, cast, norm
 from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
+from zeroplan.workload.unit import Unit, UnitKind
 
 __all__ = ["Unit", "Workload", "workload"]
-
-UnitKind = Literal["embedding", "block", "norm", "head"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Unit:
-    """One wrap unit: its operations in order, what enters it and what leaves it."""
-
-    name: str
-    kind: UnitKind
-    operations: tuple[Operation, ...]
-    input: Tensor | None
-    """The hidden states that it reads; None where it reads token ids or pixels."""
-    output: Tensor
-    gradient_itemsize: int
-    """Bytes per element of the gradients that its parameters get. [B]"""
-    compiled: bool = False
-    """Whether it goes through torch.compile."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """In the order in which the framework registers them."""
-        return tuple(p for operation in self.operations for p in operation.parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,8 +49,9 @@ def workload(architecture: Architecture, batch: Batch) -> Workload:
     tied = architecture.head is not None and architecture.head.tied
     units += _stack_units(last, _stack_batch(last, batch), units, tied=tied)
     units.append(_head_unit(architecture.head, last, batch))
+    tuning = batch.tuning
     return Workload(
-        units=tuple(units),
+        units=tuple(units) if tuning is None else tuned(units, batch, tuning),
         buffers_bytes=_rotary_tables(last, batch),
         kept_logits_bytes=kept_logits_bytes(architecture.head, batch),
         batch=batch,

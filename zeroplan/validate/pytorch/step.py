@@ -31,6 +31,8 @@ class Setup:
     optimizer: Optimizer | None
     batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     """Token ids and labels of each micro-step."""
+    constants: list[torch.Tensor]
+    """Scales of quantised weights, which are no parameters."""
     logits: list[torch.Tensor] = field(default_factory=list)
     """Those of the last micro-step, where the training loop holds them."""
 
@@ -58,7 +60,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
     copies = setup.optimizer.averages if setup.optimizer else []
-    parameters = ledger.bytes_of((*setup.module.parameters(), *copies))
+    parameters = ledger.bytes_of((*setup.module.parameters(), *copies, *setup.constants))
     optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
     inputs = (tensor for pair in setup.batches for tensor in pair)
     others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
