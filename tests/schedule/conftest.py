@@ -27,6 +27,7 @@ from zeroplan.spec.architecture import (
 from zeroplan.spec.run import DeepSpeed, ShardingChoice, TrainingChoice
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import workload
+from zeroplan.workload.tuning import Tuning
 
 Case = dict[str, Any]
 
@@ -108,6 +109,7 @@ def _plan(case: Case) -> Plan:
         sequence_length=case["shape"]["tokens"],
         dtype=case["dtype"],
         rope="complex",
+        tuning=_tuning(case),
     )
     ranks = case["ranks"]
     return Plan(
@@ -123,6 +125,16 @@ def _plan(case: Case) -> Plan:
         ),
         training=training,
         choice=ShardingChoice(strategy=case["strategy"], deepspeed=DeepSpeed(**case["deepspeed"])),
+    )
+
+
+def _tuning(case: Case) -> Tuning | None:
+    if "tuning" not in case:
+        return None
+    return Tuning(
+        rank=case["tuning"]["rank"],
+        trained=tuple(case["tuning"]["trained"]),
+        input_requires_grad=case["checkpointing"] == "reentrant",
     )
 
 
