@@ -147,7 +147,7 @@ class _Walk:
                 yield from hooks
             run.append(step)
             if index == self.stop and step.operation is self.unit.operations[index]:
-                yield Run(part=segment(run))
+                yield Run(part=segment([*run, *steps[index + 1 :]]))
                 return
             if step.operation.module:
                 yield from _flush(run)
