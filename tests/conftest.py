@@ -37,6 +37,8 @@ def answer() -> Estimate:
     """DDP that does not fit, ZeRO-3 that just does, FSDP2 that fits."""
     return Estimate(
         inputs=load_spec(model="llama-3.1-8b", gpus=64, sequence_length=4096, link="ib-ndr400"),
+        total_parameters=8_030_261_248,
+        trainable_parameters=8_030_261_248,
         assumptions=(
             Assumption(
                 name="cuda_context_bytes",

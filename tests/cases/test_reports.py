@@ -105,6 +105,11 @@ def node_wire_bytes(asked: Question) -> float:
     return only(asked).communication.inter_node_wire_bytes * 8
 
 
+def wire_bytes(asked: Question) -> float:
+    """What a GPU sends in a step."""
+    return only(asked).communication.wire_bytes
+
+
 def attention(asked: Question) -> Attention:
     block = asked.architecture.stacks[0].blocks[0]
     return next(s.component for s in block.sublayers if isinstance(s.component, Attention))
@@ -136,6 +141,7 @@ FIGURES: dict[str, Callable[[Question], float]] = {
     "parameters": parameters,
     "query_width": query_width,
     "resident_bytes": resident_bytes,
+    "wire_bytes": wire_bytes,
     "utilization_at_9600_tokens_per_second": utilization,
 }
 

@@ -13,7 +13,15 @@ from zeroplan.rows import plain
 KEYS = {
     "schema_version": None,
     "zeroplan_version": None,
-    "inputs": {"model": None, "training": None, "sharding": None, "cluster": None},
+    "inputs": {
+        "model": None,
+        "training": None,
+        "tuning": None,
+        "sharding": None,
+        "cluster": None,
+    },
+    "total_parameters": None,
+    "trainable_parameters": None,
     "assumptions": {"name": None, "value": None, "unit": None, "kind": None, "source": None},
     "notes": None,
     "estimates": {

@@ -28,6 +28,7 @@ from zeroplan.spec.architecture import (
 from zeroplan.spec.run import DeepSpeed, ShardingChoice, TrainingChoice
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import workload
+from zeroplan.workload.tuning import Tuning
 
 Case = dict[str, Any]
 
@@ -110,6 +111,7 @@ def _plan(case: Case) -> Plan:
         sequence_length=case["shape"]["tokens"],
         dtype=case["dtype"],
         rope="complex",
+        tuning=_tuning(case),
     )
     ranks = case["ranks"]
     places = {name: each["device"] for name, each in case.get("offload", {}).items()}
@@ -133,6 +135,16 @@ def _plan(case: Case) -> Plan:
         ),
         training=training,
         choice=choice,
+    )
+
+
+def _tuning(case: Case) -> Tuning | None:
+    if "tuning" not in case:
+        return None
+    return Tuning(
+        rank=case["tuning"]["rank"],
+        trained=tuple(case["tuning"]["trained"]),
+        input_requires_grad=case["checkpointing"] == "reentrant",
     )
 
 

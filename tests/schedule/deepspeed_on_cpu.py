@@ -215,9 +215,14 @@ class FusedNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grads = hide(FusedNorm.gradients)(grad, *ctx.saved_tensors)
-        for tensor in grads:
-            LEDGER.track(tensor)
-        return grads
+        kept = [
+            g if needed else None for g, needed in zip(grads, ctx.needs_input_grad, strict=True)
+        ]
+        del grads
+        for tensor in kept:
+            if tensor is not None:
+                LEDGER.track(tensor)
+        return tuple(kept)
 
     @staticmethod
     def gradients(
@@ -314,6 +319,37 @@ class Llama(nn.Module):
         return logits
 
 
+class Adapted(nn.Module):
+    """A frozen linear layer and its adapter."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base_layer = layer
+        self.lora_a = nn.Linear(layer.in_features, rank, bias=False)
+        self.lora_b = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        base = self.base_layer(x)
+        out: torch.Tensor = base + self.lora_b(self.lora_a(x)) * 2.0
+        return out
+
+
+def adapt(model: Llama, tuning: dict[str, Any]) -> None:
+    """Freeze a model, put adapters beside the linear layers of its blocks, train some parts."""
+    model.requires_grad_(False)
+    for layer in model.layers:
+        for parent in (layer.attention, layer.mlp):
+            for name, child in list(parent.named_children()):
+                if tuning["rank"]:
+                    setattr(parent, name, Adapted(child, tuning["rank"]))
+    for part in tuning["trained"]:
+        count = int(part.removeprefix("last-")) if part.startswith("last-") else 0
+        for trained in list(model.layers)[-count:] if count else [getattr(model, part)]:
+            trained.requires_grad_(True)
+    if model.checkpointing == "reentrant":
+        model.embed.register_forward_hook(lambda *call: call[-1].requires_grad_(True))
+
+
 def configuration(case: dict[str, Any]) -> dict[str, Any]:
     zero = {"stage": int(case["strategy"].removeprefix("zero")), **case["deepspeed"]}
     zero |= {f"offload_{name}": value for name, value in case.get("offload", {}).items()}
@@ -346,11 +382,14 @@ def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
             "foreach": case["implementation"] == "foreach",
             "fused": case["implementation"] == "fused",
         }
-        optimizer = torch.optim.AdamW(model.parameters(), **kind)
+        if "tuning" in case:
+            adapt(model, case["tuning"])
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, **kind)
         engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=configuration(case)
         )
-        del optimizer, model
+        del optimizer, model, trained
         size = (case["sequences"], case["shape"]["tokens"])
         batches = [
             torch.randint(0, case["shape"]["vocabulary"], (2, *size))

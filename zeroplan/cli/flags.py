@@ -12,7 +12,7 @@ import typer
 
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
-from zeroplan.spec import deepspeed, run
+from zeroplan.spec import deepspeed, run, tuning
 from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
@@ -30,6 +30,7 @@ _SHORT: Final = {
 _PANELS: Final = {
     "model": "Model",
     "training": "Training",
+    "tuning": "Tuning",
     "sharding": "Sharding",
     "sharding.deepspeed": "DeepSpeed",
     "cluster": "Cluster",
@@ -113,7 +114,7 @@ def _help(key: Key) -> str:
 @cache
 def _sentences() -> dict[tuple[str, str], str]:
     """Return the sentence under each field of the records, which only their source holds."""
-    trees = (ast.parse(inspect.getsource(module)) for module in (run, deepspeed))
+    trees = (ast.parse(inspect.getsource(module)) for module in (run, tuning, deepspeed))
     return {
         (record.name, field.target.id): ast.literal_eval(doc.value)
         for tree in trees

@@ -86,7 +86,7 @@ def kernels(step: Step) -> int:
         return max(1, len(operation.matmuls))
     if operation.kernel == "attention":
         return ATTENTION_BACKWARD_KERNELS
-    return 0 if operation.passes_gradient else max(1, 2 * len(operation.matmuls))
+    return 0 if operation.passes_gradient else max(1, operation.wanted * len(operation.matmuls))
 
 
 def _groups(steps: Iterable[Step], *, fuses: bool) -> Iterator[tuple[Step, ...]]:
@@ -115,7 +115,8 @@ def _seconds(group: tuple[Step, ...], price: GpuPrice) -> Size:
         case "attention":
             return _attention_seconds(operation, price, forward=forward)
         case "matmul" | "scores":
-            return _matmul_seconds(operation, price, forward=forward)
+            unpacking = _unpacking_bytes(operation) / price.bytes_per_second
+            return _matmul_seconds(operation, price, forward=forward) + unpacking
         case _:
             return _traffic_bytes(group) / price.bytes_per_second
 
@@ -138,7 +139,8 @@ def _attention_seconds(operation: Operation, price: GpuPrice, *, forward: bool) 
 def _matmul_seconds(operation: Operation, price: GpuPrice, *, forward: bool) -> Size:
     """Forward its products; backward each product's gradients, by input and by weight. [s]
 
-    The gradient of the input is an [m, n] by [n, k] product, that of the weight [n, m] by [m, k].
+    The gradient of the input is an [m, n] by [n, k] product, that of the weight [n, m] by [m, k];
+    a frozen weight needs none.
     """
     itemsize = operation.inputs[0].itemsize if operation.inputs else 2
     speed = price.float8_speed * FLOAT8_EFFICIENCY.value if operation.float8 else 1.0
@@ -149,12 +151,23 @@ def _matmul_seconds(operation: Operation, price: GpuPrice, *, forward: bool) -> 
             total = total + gemm_seconds(product, itemsize, price, speed=speed)
             continue
         m, n, k = product.m, product.n, product.k
+        asked = any(t.differentiable for t in operation.inputs)
         both: tuple[Matmul, ...] = (replace(product, m=n, n=k, k=m),)
-        if any(t.differentiable for t in operation.inputs):
+        if operation.wanted == 1 and asked:
+            again = max(0.0, operation.backward_ratio - 2) * gemm_seconds(product, itemsize, price)
+            total = total + again + gemm_seconds(replace(product, n=k, k=n), itemsize, price)
+            continue
+        if asked:
             both = (*both, replace(product, n=k, k=n))
         seconds = sum(gemm_seconds(each, itemsize, price, speed=speed) for each in both)
         total = total + seconds * operation.backward_ratio / 2
     return total
+
+
+def _unpacking_bytes(operation: Operation) -> Size:
+    """HBM bytes of making a quantised weight whole: packed ones read, whole ones written. [B]"""
+    packed = sum(p.elements * p.packed_itemsize for p in operation.parameters)
+    return packed and packed + sum(m.n * m.k for m in operation.matmuls) * 2
 
 
 def _cast_bytes(operation: Operation, itemsize: int, *, forward: bool) -> Size:

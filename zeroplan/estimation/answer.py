@@ -32,13 +32,14 @@ from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.offload import offloading, updated_on_host
 from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
+from zeroplan.sharding.tuning import tuned_dtypes, tuning
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
 from zeroplan.timing.walk import Timing
-from zeroplan.workload.count import count_flop
+from zeroplan.workload.count import parameter_counts, training_flop_per_token
 from zeroplan.workload.liveness import recompute
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
@@ -76,8 +77,12 @@ def answer(question: Question) -> record.Estimate:
     """Answer a question whose model and hardware are there already."""
     answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
+    plan = _written(structure(question, question.strategies[0])).plan
+    total, trained = parameter_counts(question.architecture, plan.workload)
     return record.Estimate(
         inputs=question.run,
+        total_parameters=total,
+        trainable_parameters=trained,
         assumptions=assumptions(question),
         notes=(*question.notes, *ignored_keys(question.run, named)),
         estimates=answers,
@@ -122,7 +127,9 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     held, offload = dtypes(row, run.training), offloading(row, run.sharding)
     if offload.optimizer != "none":
         held = updated_on_host(held, run.training, by_torch=offload.by_torch)
-    work, joined = counted_model(question, counted, autocast=held.autocast)
+    held = tuned_dtypes(held, row, run)
+    part = tuning(held, row, run)
+    work, joined = counted_model(question, counted, autocast=held.autocast, part=part)
     reference = run.training.reference_model and counted_model(question, counted, autocast=False)
     return Plan(
         workload=work,
@@ -206,11 +213,11 @@ def moment_name(peak: Peak) -> str:
 def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
 
-    Model FLOPs are three forward passes; hardware FLOPs add what is recomputed.
+    Model FLOPs are three forward passes, less what frozen weights save; hardware FLOPs add what is
+    recomputed.
     """
     tokens = plan.workload.batch.tokens * plan.micro_steps
-    flop = count_flop(plan.workload)
-    model = 3 * flop.forward_flop * tokens
+    model = training_flop_per_token(plan.workload) * tokens
     again = _recomputed_flop(plan) * plan.micro_steps
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second

@@ -16,11 +16,10 @@ from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.accounting import Offload, deepspeed_state_bytes
 from zeroplan.sharding.offload import Offloading
-from zeroplan.units import GIB, round_up
+from zeroplan.units import GIB, Size, round_up
 
 if TYPE_CHECKING:
     from zeroplan.workload.changes import Checkpointing
-    from zeroplan.workload.model import Unit
 
 __all__ = ["deepspeed_accounting", "memory_terms"]
 
@@ -48,31 +47,46 @@ def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
     row, held = plan.row, plan.dtypes
     offload = plan.offload
     places = iter((offload.parameters, offload.gradients, offload.optimizer))
-    for name, value, itemsize, divided, words in (
-        ("parameters", memory.parameters_bytes, held.parameter, row.divides_parameters, ""),
-        ("gradients", memory.gradients_bytes, held.gradient, row.divides_gradients, ""),
+    graded = sum(p.elements * times for p, times in plan.parameters if p.gets_gradient)
+    trained = sum(p.elements * times for p, times in plan.trained)
+    gradients, states = [(graded, held.gradient)], [(trained, held.optimizer)]
+    stored = list(_stored(plan))
+    for name, value, parts, divided, words in (
+        ("parameters", memory.parameters_bytes, stored, row.divides_parameters, ""),
+        ("gradients", memory.gradients_bytes, gradients, row.divides_gradients, ""),
         (
             "optimizer states",
             memory.optimizer_bytes,
-            held.optimizer,
+            states,
             row.divides_optimizer,
             _optimizer_words(plan),
         ),
     ):
         ranks = plan.groups.shard.ranks if divided else 1
-        whole = _elements(plan)
         if next(places) != "none":
             yield _bytes(name, value, "off the GPU")
             continue
-        if itemsize is None:
-            each = significant(value * ranks / whole)
+        if any(itemsize is None for _, itemsize in parts):
+            each = significant(value * ranks / sum(elements for elements, _ in parts))
             yield _bytes(name, value, f"{each} B a parameter, by shape: {held.rule.source}")
             continue
-        formula = f"{whole:,} x {itemsize} B{words}" + (f" / {ranks} ranks" if divided else "")
-        padding = value - whole * itemsize / ranks
+        product = " + ".join(f"{elements:,} x {itemsize} B" for elements, itemsize in parts)
+        product = f"({product})" if len(parts) > 1 and divided else product
+        formula = f"{product}{words}" + (f" / {ranks} ranks" if divided else "")
+        padding = value - sum(elements * (itemsize or 0) for elements, itemsize in parts) / ranks
         if padding >= 1:
-            formula += f" + {_size(padding)} padding"
+            scales = any(p.constants_bytes for p, _ in plan.frozen)
+            formula += f" + {_size(padding)} {'scales and ' * scales}padding"
         yield _bytes(name, value, formula)
+
+
+def _stored(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Yield how many elements are stored in how many bytes each, trained and frozen ones."""
+    by_itemsize: dict[int, int] = {}
+    for parameter, times in plan.parameters:
+        itemsize = plan.dtypes.stored(parameter)
+        by_itemsize[itemsize] = by_itemsize.get(itemsize, 0) + parameter.elements * times
+    yield from ((elements, itemsize) for itemsize, elements in by_itemsize.items())
 
 
 def _optimizer_words(plan: Plan) -> str:
@@ -90,14 +104,14 @@ def _elements(plan: Plan) -> int:
 
 def _kept(plan: Plan) -> Iterator[Term]:
     """State what one block of each kind leaves for its backward, its output included."""
-    kinds: dict[tuple[Unit, Checkpointing], list[int]] = {}
+    kinds: dict[tuple[Size, Checkpointing], list[int]] = {}
     for index, unit in enumerate(plan.units):
         if unit.kind == "block":
-            kinds.setdefault((unit, plan.checkpointing(index)), []).append(index)
+            segment, _ = plan.forward_parts(index)
+            kept = sum(change.bytes for change in segment.changes)
+            kinds.setdefault((kept, plan.checkpointing(index)), []).append(index)
     tokens = plan.workload.batch.tokens
-    for (_, mode), indices in kinds.items():
-        segment, _ = plan.forward_parts(indices[0])
-        kept = sum(change.bytes for change in segment.changes)
+    for (kept, mode), indices in kinds.items():
         name = "one block keeps" if len(kinds) == 1 else f"each of {len(indices)} blocks keeps"
         why = {
             "none": "what autograd saves",
@@ -125,7 +139,8 @@ def _loss(case: Case) -> Iterator[Term]:
 def _before_steady_state(case: Case) -> Iterator[Term]:
     """State the moments before the steady state: building the model, and the first step."""
     plan = case.plan
-    whole, held = _elements(plan) * plan.dtypes.parameter, case.now.memory.parameters_bytes
+    whole = sum(elements * itemsize for elements, itemsize in _stored(plan))
+    held = case.now.memory.parameters_bytes
     if plan.row.divides_parameters:
         formula = f"if built whole on the GPU, then sharded; {_size(held)} from the meta device"
         yield _bytes("building the model", whole, formula)

@@ -179,6 +179,9 @@ class Estimate:
 
     inputs: Run
     """The run with every default in its place that does not depend on the strategy."""
+    total_parameters: int
+    """Adapters included, weights that are quantised at their full number."""
+    trainable_parameters: int
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     """What was ignored or chosen, in words."""
@@ -201,6 +204,8 @@ class Estimate:
             "schema_version": SCHEMA_VERSION,
             "zeroplan_version": __version__,
             "inputs": to_dict(self.inputs),
+            "total_parameters": self.total_parameters,
+            "trainable_parameters": self.trainable_parameters,
             "assumptions": plain(self.assumptions),
             "notes": plain(self.notes),
             "estimates": plain(self.estimates),

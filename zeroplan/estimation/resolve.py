@@ -11,6 +11,7 @@ from zeroplan.sharding.obstacles import able, left_out
 from zeroplan.sharding.offload import offload_notes
 from zeroplan.sharding.optimizers import optimizer_notes
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
+from zeroplan.sharding.tuning import shards_quantized
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.images import with_images
@@ -74,13 +75,18 @@ def resolve(
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=able(compared, filled.training, named=named),
+        strategies=able(
+            tuple(row for row in compared if named or shards_quantized(row, filled)),
+            filled.training,
+            named=named,
+        ),
         notes=(
             *architecture.assumptions,
             *model_notes(filled, architecture),
             *left_out(compared, filled.training),
             *optimizer_notes(filled.training.optimizer, compared),
             *unable,
+            *_left_out(compared, filled),
         ),
     )
 
@@ -136,6 +142,12 @@ def _compared(run: Run) -> tuple[Sharding, ...]:
     nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
     several = nodes > 1
     return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
+
+
+def _left_out(compared: tuple[Sharding, ...], run: Run) -> tuple[str, ...]:
+    """Say which strategies cannot shard the quantised weights that are asked for."""
+    named = ", ".join(row.strategy for row in compared if not shards_quantized(row, run))
+    return (f"{named} left out: no sharding of these quantised weights.",) if named else ()
 
 
 def _training(training: TrainingChoice, architecture: Architecture) -> TrainingChoice:

@@ -21,11 +21,12 @@ from zeroplan.schedule.plan import Joined, Plan
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.architecture import Architecture
-from zeroplan.spec.run import ModelChoice, ShardingChoice, TrainingChoice
+from zeroplan.spec.run import ModelChoice, ShardingChoice, TrainingChoice, TuningChoice
 from zeroplan.timing.host import HostPrice
 from zeroplan.timing.walk import Timing, walk
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import Workload, workload
+from zeroplan.workload.tuning import Tuning
 
 __all__ = [
     "KEPT",
@@ -43,8 +44,9 @@ __all__ = [
 KEPT: Final = 64
 """Structures whose steps are kept: a sweep over links and GPUs asks for few."""
 
-Counted = dict[bool, tuple[Workload, Joined]]
-"""What the strategies of a question share: one workload under autocast, one without."""
+Counted = dict[tuple[bool, Tuning | None], tuple[Workload, Joined]]
+"""What the strategies of a question share: a workload under autocast and one without, for each way
+to train a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,10 +67,11 @@ class Trained:
     architecture: Architecture
     model: ModelChoice
     training: TrainingChoice
+    tuning: TuningChoice
 
     def __hash__(self) -> int:
         """Leave the architecture to the comparison: it has every block in it."""
-        return hash((self.architecture.name, self.model, self.training))
+        return hash((self.architecture.name, self.model, self.training, self.tuning))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,7 @@ def structure(question: Question, row: Sharding) -> Structure:
             architecture=question.architecture,
             model=replace(run.model, source=""),
             training=run.training,
+            tuning=run.tuning,
         ),
         row=row,
         choice=replace(run.sharding, strategy=row.strategy),
@@ -134,11 +138,11 @@ def shared(trained: Trained) -> Counted:  # noqa: ARG001  # it is the key
 
 
 def counted_model(
-    question: Question, counted: Counted, *, autocast: bool
+    question: Question, counted: Counted, *, autocast: bool, part: Tuning | None = None
 ) -> tuple[Workload, Joined]:
-    """Count the model for a question's batch, once."""
-    run = question.run
-    if autocast not in counted:
+    """Count the model for a question's batch, once for each part of it that is trained."""
+    run, key = question.run, (autocast, part)
+    if key not in counted:
         batch = Batch(
             sequences=run.training.micro_batch_size,
             sequence_length=run.training.sequence_length,
@@ -154,9 +158,10 @@ def counted_model(
             compile=run.model.compile,
             float8=run.training.fp8,
             autocast=autocast,
+            tuning=part,
         )
-        counted[autocast] = workload(question.architecture, batch), Joined()
-    return counted[autocast]
+        counted[key] = workload(question.architecture, batch), Joined()
+    return counted[key]
 
 
 @lru_cache(maxsize=8 * KEPT)

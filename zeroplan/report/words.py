@@ -12,7 +12,7 @@ from zeroplan.spec.reading import flatten, keys
 from zeroplan.spec.run import Run
 from zeroplan.units import GIB
 
-__all__ = ["assumptions", "defaults", "precisions", "verdicts"]
+__all__ = ["assumptions", "defaults", "precisions", "trained", "verdicts"]
 
 CHOSEN_BY_WORD: Final = ("cluster.link", "cluster.intra_link")
 """Keys whose words, such as ib, leave the generation to the GPU."""
@@ -34,6 +34,14 @@ def verdicts(answer: Estimate) -> Iterator[str]:
         yield _fastest(answer.fastest)
     elif not answer.fits:
         yield _nearest(answer)
+
+
+def trained(answer: Estimate) -> Iterator[str]:
+    """Say how much of the model is trained, where that is not everything."""
+    total, part = answer.total_parameters, answer.trainable_parameters
+    if part < total:
+        share = significant(100 * part / total)
+        yield f"Trains {part:,} of {total:,} parameters ({share} %)."
 
 
 def defaults(answer: Estimate, asked: Run) -> Iterator[str]:
@@ -70,9 +78,10 @@ def precisions(answer: Estimate) -> Iterator[str]:
         0 < len(named) < len(answer.estimates)
         and training.compute_dtype != training.parameter_dtype
     ):
+        what = "adapters in " if answer.inputs.tuning.lora_rank else ""
         yield (
             f"DeepSpeed ({', '.join(named)}) stores {training.compute_dtype} and counts its fp32 "
-            f"copy as optimizer states; the others store {training.parameter_dtype}."
+            f"copy as optimizer states; the others store {what}{training.parameter_dtype}."
         )
 
 

@@ -76,8 +76,8 @@ class _Step:
 
 def ddp_script(plan: Plan) -> Script:
     """Write one steady-state step of DDP, or of one GPU alone, down."""
-    everything = [(p.elements, times) for p, times in plan.parameters]
-    return data_parallel_script(plan, everything, plan.pieces, lambda _: None)
+    trained = [(p.elements, times) for p, times in plan.trained]
+    return data_parallel_script(plan, trained, plan.pieces, lambda _: None)
 
 
 def data_parallel_script(
@@ -90,7 +90,7 @@ def data_parallel_script(
     plan
         What is trained, and how.
     stored
-        Storages of the parameters, with the number of copies [elements].
+        Storages of the parameters that are trained, with the number of copies [elements].
     updated
         What this rank updates and keeps the states of.
     publish
@@ -119,10 +119,10 @@ def data_parallel_script(
     if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)
     held = plan.dtypes
+    trained = sum(round_up(n * held.parameter) * times for n, times in stored)
+    frozen = sum(round_up(p.elements * held.stored(p)) * times for p, times in plan.frozen)
     resident = (
-        Change(
-            "parameters", "all", sum(round_up(n * held.parameter) * times for n, times in stored)
-        ),
+        Change("parameters", "all", trained + frozen),
         Change("gradients", "gradient buckets", step.buckets_bytes),
         *(_gradients(plan, plan.parameters) if apart else []),
         *torch_state_changes(updated, held),

@@ -15,6 +15,7 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     flat_parameters,
     fresh_category,
+    frozen_bytes,
     transient,
     wire_itemsize,
 )
@@ -71,8 +72,8 @@ class _Step:
 
     @property
     def elements(self) -> int:
-        """Size of the model."""
-        return sum(p.elements * times for p, times in self.plan.parameters)
+        """What is trained of the model [elements]."""
+        return sum(p.elements * times for p, times in self.plan.trained)
 
     @property
     def shard(self) -> Size:
@@ -80,8 +81,8 @@ class _Step:
         return flat_shard_elements(self.elements, self.plan.groups.shard.ranks)
 
     def each(self, itemsize: int) -> Size:
-        """Sum a tensor per parameter, each in a storage of its own [B]."""
-        return sum(round_up(p.elements * itemsize) * times for p, times in self.plan.parameters)
+        """Sum a tensor per trained parameter, each in a storage of its own [B]."""
+        return sum(round_up(p.elements * itemsize) * times for p, times in self.plan.trained)
 
     def drop_gradients(self) -> Change:
         """Free the gradients that autograd put down."""
@@ -118,7 +119,8 @@ def _resident(step: _Step) -> tuple[Change, ...]:
             Change("parameters", "parameters", step.each(held.parameter)),
             *state_changes(plan.pieces, held),
         ]
-    return (*states, *reference_model(plan), *inputs_and_buffers(plan))
+    frozen = Change("parameters", "frozen parameters", frozen_bytes(plan))
+    return (frozen, *states, *reference_model(plan), *inputs_and_buffers(plan))
 
 
 def _forward(step: _Step) -> None:
@@ -142,7 +144,7 @@ def _backward(step: _Step) -> None:
                 recorder.emit("accumulate", "gradients", changes=(gone,))
     step.grads_exist = True
     if step.accumulates_whole:
-        largest = max(p.elements for p, _ in plan.parameters)
+        largest = max(p.elements for p, _ in plan.trained)
         recorder.emit(
             "accumulate in fp32",
             "gradients",
@@ -180,7 +182,7 @@ def _buffers(step: _Step) -> list[list[int]]:
     """Deal gradients to buffers; one closes when it has passed its size (`allreduce_no_retain`)."""
     buffers: list[list[int]] = [[]]
     size = 0
-    for parameter in flat_parameters(step.plan):
+    for parameter in flat_parameters(step.plan, trained=True):
         buffers[-1].append(parameter.elements)
         size += parameter.elements
         if size > ELEMENTS_PER_BUFFER:

@@ -72,7 +72,8 @@ class Arrivals:
 
     def _cut(self, index: int) -> tuple[list[Part], list[Arrival]]:
         owned = unique(self.plan.units[index].parameters)
-        places = {id(parameter): place for place, parameter in enumerate(owned)}
+        trained = (parameter for parameter in owned if parameter.trainable)
+        places = {id(parameter): place for place, parameter in enumerate(trained)}
         parts: list[Part] = []
         arrivals: list[Arrival] = []
         for segment, parameters in self.plan.gradient_chunks(index):

@@ -15,6 +15,7 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     flat_parameters,
     fresh_category,
+    frozen_bytes,
     in_running_order,
     transient,
     unit_starts,
@@ -38,7 +39,7 @@ def bucket_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-1 or ZeRO-2 down."""
     plan = as_run(plan)
     group = FlatGroup(
-        elements=tuple(p.elements for p in flat_parameters(plan)),
+        elements=tuple(p.elements for p in flat_parameters(plan, trained=True)),
         ranks=plan.groups.shard.ranks,
         round_robin=plan.choice.deepspeed.round_robin_gradients,
     )
@@ -49,7 +50,7 @@ def bucket_script(plan: Plan) -> Script:
         plan=plan,
         recorder=recorder,
         group=group,
-        starts=unit_starts(plan),
+        starts=unit_starts(plan, trained=True),
         reduction=reduction,
         limit=limit,
         copied_limit=largest_copied(plan),
@@ -78,6 +79,7 @@ def _resident(step: Step) -> tuple[Change, ...]:
         )
     return (
         Change("parameters", "flat parameters", flat),
+        Change("parameters", "frozen parameters", frozen_bytes(step.plan)),
         *state_changes([vector(shard)], held),
         *reference_model(step.plan),
         *inputs_and_buffers(step.plan),

@@ -43,8 +43,8 @@ class Unshard:
         if unit.unsharded:
             return
         unit.unsharded = True
-        held, flat = self.plan.dtypes, unit.flat
-        size = flat.shard_elements * held.compute
+        flat = unit.flat
+        size = flat.shard_elements * unit.used
         made = self._from_host(unit) if self.plan.offload else [self._cast(unit)]
         gone = Change("temporaries", f"{unit.name} cast", -sum(each.bytes for each in made))
         collective = Collective(
@@ -58,15 +58,17 @@ class Unshard:
             "cast" if unit.whole else "all-gather",
             unit.name,
             stream="all-gather",
-            changes=self._whole(parameters, made) if unit.whole else (*made, parameters, gone),
+            changes=self._whole(unit, parameters, made)
+            if unit.whole
+            else (*made, parameters, gone),
             collective=None if unit.whole else collective,
-            traffic_bytes=flat.shard_elements * (held.parameter + held.compute) * self._casts,
+            traffic_bytes=flat.shard_elements * (unit.stored + unit.used) * unit.casts,
             waits=(*(("host to device",) if self.plan.offload else ()), begins(unit)),
         )
 
     def _cast(self, unit: FlatUnit) -> Change:
         """Return a shard in the compute dtype."""
-        size = round_up(unit.flat.shard_elements * self.plan.dtypes.compute) * self._casts
+        size = round_up(unit.flat.shard_elements * unit.used) * unit.casts
         return Change("temporaries", f"{unit.name} cast", size)
 
     def _from_host(self, unit: FlatUnit) -> list[Change]:
@@ -74,7 +76,7 @@ class Unshard:
 
         It comes beside its cast, and goes when it has been cast (`_use_low_precision_shard`).
         """
-        size = unit.flat.shard_elements * self.plan.dtypes.parameter
+        size = unit.flat.shard_elements * unit.stored
         self.recorder.emit(
             "copy from host",
             unit.name,
@@ -83,11 +85,12 @@ class Unshard:
             waits=(begins(unit),),
         )
         wide = Change("temporaries", f"{unit.name} cast", round_up(size))
-        return [self._cast(unit), wide, -wide] if self._casts else [wide]
+        return [self._cast(unit), wide, -wide] if unit.casts else [wide]
 
-    def _whole(self, parameters: Change, made: list[Change]) -> tuple[Change, ...]:
+    @staticmethod
+    def _whole(unit: FlatUnit, parameters: Change, made: list[Change]) -> tuple[Change, ...]:
         """List what NO_SHARD needs: its parameters, in the place of a cast."""
-        return (parameters, *made[1:]) if self._casts else (parameters,)
+        return (parameters, *made[1:]) if unit.casts else (parameters,)
 
     def wait(self, unit: FlatUnit) -> None:
         """Let the compute stream wait for the parameters that were gathered."""
@@ -99,17 +102,11 @@ class Unshard:
             unit.unsharded = False
             self.recorder.emit("reshard", unit.name, changes=(-self._parameters(unit),))
 
-    @property
-    def _casts(self) -> bool:
-        return self.plan.dtypes.compute != self.plan.dtypes.parameter
-
     def _parameters(self, unit: FlatUnit) -> Change:
         """Return the storage that parameters in use view; NO_SHARD needs one for a cast only."""
-        exists = self._casts or not unit.whole or bool(self.plan.offload)
+        exists = unit.casts or not unit.whole or bool(self.plan.offload)
         elements = unit.flat.shard_elements * unit.flat.ranks * exists
-        return Change(
-            "unsharded_parameters", unit.name, round_up(elements * self.plan.dtypes.compute)
-        )
+        return Change("unsharded_parameters", unit.name, round_up(elements * unit.used))
 
 
 @dataclass(slots=True)
@@ -120,17 +117,28 @@ class Reduce:
     recorder: Recorder
 
     def flatten(self, unit: FlatUnit) -> None:
-        """Concatenate the gradients of the original parameters: the split's backward does so."""
+        """Concatenate the gradients of the original parameters: the split's backward does so.
+
+        It makes zeros for those without a gradient, as packed weights (`split_with_sizes_backward` in
+        torch/csrc/autograd/FunctionsManual.cpp, 2.13).
+        """
+        if not unit.trained:
+            return
         size = self.plan.dtypes.compute
+        zeros = [
+            Change("unsharded_gradients", p.name, round_up(p.elements * size))
+            for p in unit.flat.parameters
+            if not p.gets_gradient
+        ]
         original = [
             Change("unsharded_gradients", p.name, -round_up(p.elements * size))
             for p in unit.flat.parameters
-            if p.trainable
+            if p.gets_gradient
         ]
         self.recorder.emit(
             "flatten gradients",
             unit.name,
-            changes=(self._flat(unit), *original),
+            changes=(*zeros, self._flat(unit), *(-each for each in zeros), *original),
             traffic_bytes=2 * unit.flat.elements * size,
         )
 

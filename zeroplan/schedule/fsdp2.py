@@ -158,7 +158,7 @@ def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     if step.plan.offload:
         return tuple(inputs_and_buffers(step.plan))
     shards = [
-        Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
+        Change("parameters", g.name, g.parameters.shards_bytes(held.stored) * g.times)
         for g in step.groups
     ]
     stale = [
@@ -221,16 +221,22 @@ def _backward(step: _Step, *, last: bool) -> None:
         loss, rest = plan.backward_parts(index)
         if loss.steps:
             step.recorder.compute("loss backward", owner, loss)
-        if id(group) not in done:
+        if id(group) not in done and plan.units[index].output.differentiable:
             _pre_backward(step, group, order)
             done.add(id(group))
         step.recorder.compute("backward", owner, step.reduce.arriving(group, rest))
-        if index == group.units[0] and plan.units[index].input is not None:
+        if index == group.units[0] and _asks(step, group):
             _post_backward(step, group, last=last)
     for group in step.groups:
-        if plan.units[group.units[0]].input is None:
+        if not _asks(step, group):
             _post_backward(step, group, last=last)
     step.reduce.finish()
+
+
+def _asks(step: _Step, group: FsdpGroup) -> bool:
+    """Whether a gradient of what the group reads is wanted: with it the group's backward ends."""
+    entering = step.plan.units[group.units[0]].input
+    return entering is not None and entering.differentiable
 
 
 def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None:
@@ -254,6 +260,7 @@ def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None
 def _post_backward(step: _Step, group: FsdpGroup, *, last: bool) -> None:
     """Reshard a group after its backward and reduce its gradients, or accumulate them."""
     choice, recorder = step.plan.choice, step.recorder
+    recorder.emit("unused", group.name, changes=tuple(step.gather.drop_unused(group)))
     synchronizes = last or choice.synchronize_gradients == "every"
     reshards = last or choice.reshard_after_backward
     if group.accumulates or not synchronizes:
@@ -268,4 +275,5 @@ def _post_backward(step: _Step, group: FsdpGroup, *, last: bool) -> None:
         changes=(*freed, *step.reduce.drop_input()),
         waits=("reduce-scatter",),
     )
-    step.reduce.run(group, last=last)
+    if group.trained.parameters:
+        step.reduce.run(group, last=last)

@@ -15,6 +15,7 @@ from zeroplan.sharding.groups import contiguous
 from zeroplan.sharding.layout import dim0_shard_elements
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
+from zeroplan.workload.tape import Parameter
 
 __all__ = ["Gather"]
 
@@ -41,13 +42,15 @@ class Gather:
         group.in_flight = True
         if ranks.ranks == 1:
             return
-        sent = part.sent_bytes(held.compute)
+        sent = part.sent_bytes(held.used)
         if group.kept_bytes:
             ranks = contiguous("shard", int(group.after_forward), ranks.ranks_per_node)
             sent = sent * part.ranks // ranks.ranks
         group.gathered_bytes = round_up(sent * ranks.ranks)
-        casts = held.compute != held.parameter and not group.kept_bytes
-        cast = round_up(sent) if casts or part.float8 else 0
+        wide = [p for p in part.parameters if held.used(p) != held.stored(p) or p.float8]
+        kept = bool(group.kept_bytes) and not part.float8
+        casts = replace(part, parameters=() if kept else tuple(wide))
+        cast = round_up(sent) if part.float8 else round_up(casts.sent_bytes(held.used))
         waits: tuple[str, ...] = (COPY_OUT,)
         inputs = [Change("temporaries", CAST, cast)]
         if self.plan.offload and not group.kept_bytes:
@@ -67,7 +70,7 @@ class Gather:
                 input_bytes=sent,
                 output_bytes=sent * ranks.ranks,
             ),
-            traffic_bytes=sent + sent // held.compute * held.parameter,
+            traffic_bytes=part.shard_bytes(held.stored) + sent,
             waits=waits,
         )
 
@@ -77,26 +80,27 @@ class Gather:
         Each parameter comes in the dtype in which it is stored and is then cast by itself
         (`FSDPParam.all_gather_inputs`).
         """
-        ranks, size = group.parameters.ranks, group.parameters.shard_elements
+        part, held = group.parameters, self.plan.dtypes
         self.recorder.emit(
             "copy from host",
             group.name,
             stream="host to device",
-            transfer=copied(self.plan.offload, size * self.plan.dtypes.parameter),
+            transfer=copied(self.plan.offload, part.shard_bytes(held.stored)),
             waits=(COPY_OUT,),
         )
         return [
             change
-            for p in group.parameters.parameters
-            for change in self._input(dim0_shard_elements(p, ranks))
+            for p in part.parameters
+            for change in self._input(p, dim0_shard_elements(p, part.ranks))
         ]
 
-    def _input(self, elements: Size) -> list[Change]:
+    def _input(self, parameter: Parameter, elements: Size) -> list[Change]:
         """List what an all-gather's input from the host takes, its sum is what stays."""
         held = self.plan.dtypes
-        wide = Change("temporaries", CAST, round_up(elements * held.parameter))
-        cast = Change("temporaries", CAST, round_up(elements * held.compute))
-        return [wide, cast, -wide] if held.compute != held.parameter else [wide]
+        stored, used = held.stored(parameter), held.used(parameter)
+        wide = Change("temporaries", CAST, round_up(elements * stored))
+        cast = Change("temporaries", CAST, round_up(elements * used))
+        return [wide, cast, -wide] if used != stored else [wide]
 
     def copy_out(self, group: FsdpGroup, *, backward: bool) -> None:
         """Copy the flat buffer out to the parameters.
@@ -104,7 +108,7 @@ class Gather:
         In backward the buffer goes at once; in forward it is parked, and the one parked before
         it goes.
         """
-        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
+        size = group.parameters.unsharded_bytes(self.plan.dtypes.used)
         changes, transfer = [Change("unsharded_parameters", group.name, size)], None
         if self.plan.groups.shard.ranks == 1:
             changes = self._cast_alone(group)
@@ -137,10 +141,11 @@ class Gather:
         changes: list[Change] = []
         before: Size = 0
         for p in group.parameters.parameters:
-            size = round_up(p.elements * group.parameters.itemsize_in_use(p, held.compute))
-            inputs = [Change("temporaries", CAST, size if held.compute != held.parameter else 0)]
+            size = round_up(p.elements * group.parameters.itemsize_in_use(p, held.used(p)))
+            casts = held.used(p) != held.stored(p)
+            inputs = [Change("temporaries", CAST, size if casts else 0)]
             if self.plan.offload:
-                inputs = self._input(p.elements)
+                inputs = self._input(p, p.elements)
             changes += [
                 *inputs,
                 Change("temporaries", CAST, -before),
@@ -148,6 +153,13 @@ class Gather:
             ]
             before = sum(each.bytes for each in inputs)
         return [*changes, Change("temporaries", CAST, -before)]
+
+    def drop_unused(self, group: FsdpGroup) -> list[Change]:
+        """Drop what was gathered ahead for a group to which no gradient came."""
+        if not group.in_flight or self.plan.groups.shard.ranks == 1:
+            return []
+        group.in_flight = False
+        return [Change("all_gather_buffers", GATHERED, -group.gathered_bytes)]
 
     def release_parked(self) -> None:
         """Drop the last all-gather output when the root's forward returns."""
@@ -167,7 +179,7 @@ class Gather:
 
     def _reshard_to_fewer(self, group: FsdpGroup, fewer: int) -> Iterator[Change]:
         """Clone a part of each parameter before the whole of it goes, one after the other."""
-        itemsize = self.plan.dtypes.compute
+        itemsize = self.plan.dtypes.used
         for p in group.parameters.parameters:
             alone = replace(group.parameters, parameters=(p,))
             part, whole = alone.unsharded_bytes(itemsize, fewer), alone.unsharded_bytes(itemsize)
@@ -186,5 +198,5 @@ class Gather:
             group.kept_bytes = 0
             return []
         group.unsharded = False
-        size = group.parameters.unsharded_bytes(self.plan.dtypes.compute)
+        size = group.parameters.unsharded_bytes(self.plan.dtypes.used)
         return [Change("unsharded_parameters", group.name, -size)]

@@ -36,7 +36,7 @@ class Reduce:
 
     def gradients(self, group: FsdpGroup, itemsize: int) -> list[Change]:
         """List a group's unsharded gradients, one storage each."""
-        return _of(group.parameters.parameters, itemsize)
+        return _of(group.trained.parameters, itemsize)
 
     def arriving(self, group: FsdpGroup, part: Segment) -> Segment:
         """Let each gradient go that autograd adds to one of earlier micro-steps as it comes.
@@ -74,7 +74,7 @@ class Reduce:
         Every gradient goes with the copy-in but the last one, which a loop variable of
         `foreach_reduce` holds until that returns, where there are several ranks.
         """
-        held, part = self.plan.dtypes, group.parameters
+        held, part = self.plan.dtypes, group.trained
         ranks = self.plan.groups.shard
         loops = ranks.ranks > 1
         itemsize = held.reduce if group.accumulates else held.compute
@@ -120,7 +120,7 @@ class Reduce:
                 group.partial_bytes = out
                 self.recorder.emit("add partial gradient", name, changes=gone)
                 return
-            size = group.parameters.shard_elements * self.plan.dtypes.reduce
+            size = group.trained.shard_elements * self.plan.dtypes.reduce
             gone = (Change("gradients", owner, -group.partial_bytes),)
             group.partial_bytes = 0
             self.recorder.emit(
@@ -146,7 +146,7 @@ class Reduce:
             self._to_host(group, out)
             return
         if held.reduce != held.gradient:
-            gradient = group.parameters.flat_shard_bytes(held.gradient)
+            gradient = group.trained.flat_shard_bytes(held.gradient)
             changes.append(Change("gradients", group.name, gradient))
             if group.has_gradient:
                 changes.append(Change("gradients", group.name, -gradient))
@@ -228,7 +228,7 @@ class Reduce:
         if self.plan.offload:
             return []
         return [
-            Change("gradients", g.name, g.parameters.flat_shard_bytes(itemsize) * g.times)
+            Change("gradients", g.name, g.trained.flat_shard_bytes(itemsize) * g.times)
             for g in groups
         ]
 

@@ -88,13 +88,24 @@ class Plan:
         ]
 
     @property
+    def trained(self) -> list[tuple[Parameter, int]]:
+        """Those of them that get a gradient."""
+        return [(p, times) for p, times in self.parameters if p.trainable]
+
+    @property
+    def frozen(self) -> list[tuple[Parameter, int]]:
+        """Those that get none."""
+        return [(p, times) for p, times in self.parameters if not p.trainable]
+
+    @property
     def pieces(self) -> list[Piece]:
-        """Every parameter as an optimizer sees it that updates whole ones."""
+        """Every trained parameter as an optimizer sees it that updates whole ones."""
         return [
             Piece(parameter.shape, stretch.times, self.units[index].kind == "block")
             for stretch in self.stretches
             for index in stretch.units
             for parameter in unique(self.units[index].parameters)
+            if parameter.trainable
         ]
 
     @property
@@ -145,9 +156,9 @@ class Plan:
         recorder.block = None
 
     def checkpointing(self, index: int) -> Checkpointing:
-        """Return how the unit at this index is checkpointed: only blocks are."""
+        """Return how the unit at this index is checkpointed: only blocks are, and no frozen ones."""
         number = self.block_numbers[index]
-        if number is None:
+        if number is None or not self.units[index].output.differentiable:
             return "none"
         if self.training.activation_checkpointing == "selective":
             return "selective"
@@ -255,11 +266,17 @@ def _is_projection(step: Step) -> bool:
 
 
 def inputs_and_buffers(plan: Plan) -> list[Change]:
-    """List what every strategy holds throughout: inputs, labels, rotary tables, kept logits."""
+    """List what every strategy holds throughout.
+
+    Inputs, labels, rotary tables, kept logits, and the scales of quantised weights: those are no
+    parameters, so that nothing shards them.
+    """
     batch = plan.workload.batch
     ids, kept = round_up(batch.tokens * INT64), plan.workload.kept_logits_bytes
     read = sum(map(round_up, plan.workload.inputs_bytes))
+    constants = sum(p.constants_bytes * times for p, times in plan.parameters)
     return [
+        *([Change("parameters", "quantisation constants", constants)] if constants else []),
         *(Change("other", "inputs", read) for _ in range(plan.micro_steps)),
         *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
         *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),

@@ -53,7 +53,7 @@ class ShardedReference:
 
     def __init__(self, recorder: Recorder, plan: Plan, model: Workload) -> None:
         self.units = model.units
-        stored = replace(plan.dtypes, parameter=plan.dtypes.compute)
+        stored = replace(plan.dtypes, parameter=plan.dtypes.compute, frozen=0)
         self.plan = replace(plan, dtypes=stored)
         self.recorder = recorder
         self.gather = Gather(self.plan, recorder)
@@ -68,10 +68,10 @@ class ShardedReference:
 
     def resident(self) -> list[Change]:
         """List what it holds throughout."""
-        itemsize = self.plan.dtypes.compute
-        shards: Size = sum(g.parameters.shards_bytes(itemsize) * g.times for g in self.groups)
+        held = self.plan.dtypes
+        shards: Size = sum(g.parameters.shards_bytes(held.stored) * g.times for g in self.groups)
         stays = [group for group in self.groups if self._stays(group)]
-        whole = sum(g.parameters.unsharded_bytes(itemsize) * g.times for g in stays)
+        whole = sum(g.parameters.unsharded_bytes(held.used) * g.times for g in stays)
         return [
             Change("parameters", REFERENCE, shards),
             Change("unsharded_parameters", REFERENCE, whole),

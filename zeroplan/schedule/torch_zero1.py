@@ -20,7 +20,7 @@ def torch_zero1_script(plan: Plan) -> Script:
     Parameters lie in storages of their own or in a bucket per rank, and each storage is sent by
     itself; a rank without parameters has a bucket of one element (`_build_param_buckets`).
     """
-    sizes = [(p.elements, times) for p, times in plan.parameters]
+    sizes = [(p.elements, times) for p, times in plan.trained]
     shares = packed((size for size, times in sizes for _ in range(times)), plan.groups.world.ranks)
     buckets = plan.choice.parameters_as_bucket_view
     stored = [(sum(share) or 1, 1) for share in shares] if buckets else sizes

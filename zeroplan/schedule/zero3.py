@@ -58,6 +58,8 @@ class _Step:
     """Place of the parameter whose storage the head may share."""
     sub_groups: list[list[int]]
     """Shards of the parameters that are updated at once. [elements]"""
+    frozen_bytes: int
+    """Shards of those that are not trained, each in a storage of its own. [B]"""
     known: dict[tuple[int, str, bool], list[UnitItem]] = field(default_factory=dict)
     """Hooks and runs by unit, checkpointing and direction: equal blocks share them."""
 
@@ -76,7 +78,8 @@ def zero3_script(plan: Plan) -> Script:
     fresh, roles = tuple([form[id(p)] for p in owned]), [p.role for p in owned]
     recorder = Recorder()
     parameters = _kind_of_parameters(plan)(plan, recorder, tuple([each.elements for each in fresh]))
-    shards = (parameters.shard(place) for place in range(len(owned)))
+    shards = (parameters.shard(place) for place, p in enumerate(owned) if p.trainable)
+    frozen = (parameters.shard(place) for place, p in enumerate(owned) if not p.trainable)
     step = _Step(
         plan=plan,
         recorder=recorder,
@@ -86,6 +89,7 @@ def zero3_script(plan: Plan) -> Script:
         starts=unit_starts(plan),
         tied=roles.index("embedding") if "embedding" in roles else 0,
         sub_groups=sub_groups(shards, plan.choice.deepspeed.sub_group_size),
+        frozen_bytes=int(sum(round_up(size * plan.dtypes.parameter) for size in frozen)),
     )
     structure = _structure(step)
     resident = _resident(step, structure.persistent)
@@ -178,7 +182,8 @@ def _hooks(step: _Step, copies: Copies) -> Iterator[Hook]:
         for item in step.items(index, forward=forward):
             if isinstance(item, Hook):
                 places = tuple([step.tied if p == TIED else start + p for p in item.parameters])
-                yield Hook(item.fetch, places, item.module, index + later)
+                again = tuple([start + p for p in item.recomputed])
+                yield Hook(item.fetch, places, item.module, index + later, again)
 
 
 def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
@@ -187,12 +192,13 @@ def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
     whole = sum(step.parameters.whole_bytes(place, alone=True) for place in persistent)
     shards = Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter))
     accumulated = round_up(sum(groups) * accumulation_itemsize(plan))
+    frozen = Change("parameters", "frozen shards", step.frozen_bytes)
     states = [
         Change("gradients", "gradient shards", accumulated),
         *state_changes([vector(size) for size in groups], held),
     ]
     return (
-        *([shards] if plan.offload.parameters == "none" else []),
+        *([shards, frozen] if plan.offload.parameters == "none" else []),
         Change("unsharded_parameters", "persistent parameters", whole),
         Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
         *(states if plan.offload.optimizer == "none" else []),
@@ -276,6 +282,6 @@ def _copy(
 def _run(step: _Step, owner: str, run: Run, start: int) -> None:
     step.recorder.compute(step.recorder.phase, owner, run.part)
     places = [start + place for place in run.gradients]
-    step.parameters.used(owner, places)
+    step.parameters.used(owner, [*places, *(start + place for place in run.frozen)])
     for place in places:
         step.gradients.arrive(step.fresh[place])

@@ -18,6 +18,8 @@ class Hook(NamedTuple):
     """Number of the module in its unit."""
     unit: int = -1
     """The model itself is in none."""
+    recomputed: tuple[int, ...] = ()
+    """Places of frozen parameters that a recomputation brought, which now go."""
 
 
 class Lap(NamedTuple):

@@ -5,6 +5,7 @@ from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import OptimizerImplementation, TrainingChoice
 from zeroplan.units import DTYPE_BYTES, FP32
+from zeroplan.workload.tape import Parameter
 
 __all__ = ["Dtypes", "autocasts", "computes_on_stored", "dtypes"]
 
@@ -30,6 +31,18 @@ class Dtypes:
     implementation: OptimizerImplementation
     autocast: bool
     """torch.autocast keeps a compute-dtype copy of every matmul weight until its backward."""
+
+    frozen: int = 0
+    """Persistent parameters that are not trained; 0: as those that are. [B]"""
+
+    def stored(self, parameter: Parameter) -> int:
+        """Bytes per element of a parameter between its uses. [B]"""
+        frozen = 0 if parameter.trainable else self.frozen
+        return parameter.packed_itemsize or frozen or self.parameter
+
+    def used(self, parameter: Parameter) -> int:
+        """Bytes per element of a parameter in use, where it is gathered or cast. [B]"""
+        return parameter.packed_itemsize or self.compute
 
     @property
     def states(self) -> int:

@@ -1,6 +1,6 @@
 """Which strategies and models read which keys; the others ignore them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from zeroplan.rows import plain
@@ -9,7 +9,7 @@ from zeroplan.spec.images import sees_images
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.spec.reading import flatten, keys
-from zeroplan.spec.run import WITHOUT_LOGITS, Run, Strategy
+from zeroplan.spec.run import WITHOUT_LOGITS, Run, Strategy, TuningChoice
 
 __all__ = ["applies", "ignored_keys", "model_notes"]
 
@@ -20,8 +20,12 @@ _DEEPSPEED: Final = frozenset[Strategy]({"zero0", "zero1", "zero2", "zero3"})
 _FLAT: Final = frozenset[Strategy]({"zero1", "zero2"})
 _ZERO3: Final = frozenset[Strategy]({"zero3"})
 
+_WHOLE: Final = frozenset[Strategy]({"none"}) | _DDP
+
 _READERS: Final[dict[str, frozenset[Strategy]]] = {
     "training.optimizer_state_dtype": _DDP | _FSDP | frozenset[Strategy]({"none"}),
+    "tuning.lora_autocast": _WHOLE,
+    "tuning.frozen_dtype": _WHOLE | _FSDP,
     "training.optimizer_in_backward": _FSDP2 | frozenset[Strategy]({"none"}),
     "sharding.shard_size": _FSDP,
     "sharding.replicate_size": frozenset({"hsdp", "fsdp1"}),
@@ -83,7 +87,7 @@ def model_notes(run: Run, architecture: Architecture) -> tuple[str, ...]:
     positions = {getattr(part.component, "position", None) for part in parts}
     latent = any(isinstance(part.component, LatentAttention) for part in parts)
     norms = {norm.kind for part in parts for norm in (part.norm, part.residual_norm) if norm}
-    known, notes = keys(), []
+    known, notes = keys(), [*_tuning_notes(run.tuning)]
     if run.model.rope != known["model.rope"].default and not (latent or "rope" in positions):
         notes.append(f"model.rope is ignored: {architecture.name} has no rotary positions.")
     if run.model.norm != known["model.norm"].default and "rms" not in norms:
@@ -122,6 +126,21 @@ def _kind_notes(run: Run, architecture: Architecture, components: list[Component
     for dotted, (present, absent) in lacking.items():
         if not present and values[dotted] != known[dotted].default:
             yield f"{dotted} is ignored: {architecture.name} has {absent}."
+
+
+def _tuning_notes(tuning: TuningChoice) -> Iterator[str]:
+    """Say which keys about adapters and quantisation wait for another one."""
+    known = keys()
+    waiting = {
+        "lora_rank = 0": ("lora_targets", "lora_dropout") if not tuning.lora_rank else (),
+        'base_quantization is not "nf4"': ("double_quantization", "quantization_storage")
+        if tuning.base_quantization != "nf4"
+        else (),
+    }
+    for why, names in waiting.items():
+        for name in names:
+            if getattr(tuning, name) != known[f"tuning.{name}"].default:
+                yield f"tuning.{name} is ignored: {why}."
 
 
 def _readers(dotted: str) -> frozenset[Strategy]:

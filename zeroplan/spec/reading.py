@@ -20,6 +20,7 @@ from zeroplan.spec.run import (
     ShardingChoice,
     Shorthands,
     TrainingChoice,
+    TuningChoice,
 )
 from zeroplan.spec.verify import verify
 
@@ -41,6 +42,7 @@ _RECORDS: Final[tuple[tuple[str, type], ...]] = (
     ("model", ModelChoice),
     ("training", TrainingChoice),
     ("training", Shorthands),
+    ("tuning", TuningChoice),
     ("sharding", ShardingChoice),
     ("sharding.deepspeed", DeepSpeed),
     ("cluster", ClusterChoice),
@@ -125,6 +127,7 @@ def read_run(*layers: Mapping[str, object]) -> Run:
         Run(
             model=_filled(ModelChoice, values),
             training=_filled(TrainingChoice, values),
+            tuning=_filled(TuningChoice, values),
             sharding=_filled(ShardingChoice, values, deepspeed=deepspeed),
             cluster=_filled(ClusterChoice, values),
         )

@@ -8,6 +8,7 @@ spell "auto".
 
 from zeroplan.records import dataclass, field
 from zeroplan.spec.deepspeed import DeepSpeed
+from zeroplan.spec.tuning import TuningChoice
 from zeroplan.spec.words import (
     WITHOUT_LOGITS,
     AllReduce,
@@ -71,6 +72,7 @@ __all__ = [
     "Strategy",
     "Synchronize",
     "TrainingChoice",
+    "TuningChoice",
 ]
 
 
@@ -246,10 +248,11 @@ class ClusterChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One question: the four tables of a spec file."""
+    """One question: the tables of a spec file."""
 
     model: ModelChoice
     training: TrainingChoice = field(default_factory=TrainingChoice)
+    tuning: TuningChoice = field(default_factory=TuningChoice)
     sharding: ShardingChoice = field(default_factory=ShardingChoice)
     cluster: ClusterChoice = field(default_factory=ClusterChoice)
 

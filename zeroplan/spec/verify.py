@@ -3,12 +3,7 @@
 from typing import Final
 
 from zeroplan.errors import SpecError
-from zeroplan.spec.run import (
-    ClusterChoice,
-    Run,
-    ShardingChoice,
-    TrainingChoice,
-)
+from zeroplan.spec.run import ClusterChoice, Run, ShardingChoice, TrainingChoice, TuningChoice
 
 __all__ = ["verify"]
 
@@ -27,6 +22,7 @@ def verify(run: Run) -> Run:
     _verify_groups(run.sharding, run.cluster.gpus)
     _verify_zero_plus_plus(run.sharding, run.cluster)
     _verify_checkpointing(run.training)
+    _verify_tuning(run.tuning)
     _verify_optimizer(run.training)
     _verify_float8(run)
     _verify_offload(run)
@@ -101,6 +97,23 @@ def _verify_checkpointing(training: TrainingChoice) -> None:
         )
 
 
+def _verify_tuning(tuning: TuningChoice) -> None:
+    """Let something be trained, and nothing that is quantised."""
+    if tuning.trainable == "none" and not tuning.lora_rank:
+        raise SpecError('tuning.trainable = "none" trains nothing: set lora_rank, or name a part.')
+    if tuning.lora_rank and tuning.trainable == "all":
+        raise SpecError(
+            f'tuning.trainable = "all" leaves nothing frozen for adapters of rank '
+            f"{tuning.lora_rank}: name the parts that are trained beside them, or none."
+        )
+    everything = not tuning.lora_rank and tuning.trainable in (None, "all")
+    if tuning.base_quantization != "none" and everything:
+        raise SpecError(
+            f"tuning.base_quantization = {tuning.base_quantization!r}: quantised weights cannot be "
+            "trained; set lora_rank, or name other parts in trainable."
+        )
+
+
 def _verify_optimizer(training: TrainingChoice) -> None:
     """Refuse states of their own dtype without a master, and what needs gradients that have gone.
 
@@ -143,6 +156,12 @@ def _verify_offload(run: Run) -> None:
             "training.offload_activations = true with activation_checkpointing = "
             f"{training.activation_checkpointing}: only what whole checkpoints keep is offloaded. "
             "Set activation_checkpointing = full or every-K."
+        )
+    partly = run.tuning.lora_rank > 0 or run.tuning.trainable not in (None, "all")
+    if partly and not sharding.offload_optimizer == sharding.offload_parameters == "none":
+        raise SpecError(
+            "sharding.offload_optimizer and offload_parameters are not modelled beside frozen "
+            "parameters by this version: set both to none, or train everything."
         )
     if sharding.offload_parameters == "none":
         return

@@ -49,6 +49,7 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
         f"model.loss = {run.model.loss!r}": run.model.loss not in LOSSES,
         "model.compile": run.model.compile,
         "training.master_copy": training.master_copy,
+        "tuning.base_quantization = 'int8'": run.tuning.base_quantization == "int8",
         "training.optimizer_bytes_per_parameter": training.optimizer_bytes_per_parameter
         is not None,
         f"training.ema = {training.ema!r} beside {training.parameter_dtype} parameters": (

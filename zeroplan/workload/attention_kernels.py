@@ -75,6 +75,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             saved=(q, k),
             matmuls=(scores,),
             visible_share=share,
+            exchanges=True,
         )
     )
     masked, *mask = _masked(tape, scale(tape, raw, "scaled scores"), part)
@@ -89,6 +90,7 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             saved=(weights, v),
             matmuls=(weighted,),
             visible_share=share,
+            exchanges=True,
         )
     )
     tape.hold(*given, masked, *mask)

@@ -63,9 +63,13 @@ def selected_storages(unit: Unit) -> dict[Tensor, None]:
 
 
 def cached_copies(unit: Unit) -> dict[Tensor, None]:
-    """Return the weight copies that autocast's cache holds until its context is left."""
+    """Return the weight copies that autocast's cache holds until its context is left.
+
+    It keeps those of weights that are trained (`cached_cast` in aten/src/ATen/autocast_mode.cpp,
+    2.13).
+    """
     outputs = (t for operation in unit.operations for t in operation.outputs)
-    return {t: None for t in outputs if t.purpose == "unsharded_parameters"}
+    return {t: None for t in outputs if t.purpose == "unsharded_parameters" and t.differentiable}
 
 
 def forward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
@@ -104,7 +108,7 @@ def recompute(
         first = [_moved(unit.input, born)]
     if reentrant:
         return [*first, *_run(unit.operations, saved | {unit.output.storage: None}, cached)]
-    return [*first, *_run(unit.operations[: recomputed_operations(unit)], saved, cached)]
+    return [*first, *_run(unit.operations, saved, cached, stop=recomputed_operations(unit))]
 
 
 def _moved(tensor: Tensor, change: Callable[..., Change]) -> Step:
@@ -117,9 +121,9 @@ def _moved(tensor: Tensor, change: Callable[..., Change]) -> Step:
 
 
 def recomputed_operations(unit: Unit) -> int:
-    """Return how many operations a recomputation runs: up to the last saved tensor."""
+    """Return how many operations a recomputation runs: up to the last that keeps something."""
     saved = saved_storages(unit)
-    last = max((i for i, operation in enumerate(unit.operations) if operation.saved), default=-1)
+    last = max((i for i, operation in enumerate(unit.operations) if operation.keeps), default=-1)
     return last + any(t.storage in saved for t in unit.operations[last].outputs)
 
 
@@ -128,8 +132,11 @@ def _run(
     keep: dict[Tensor, None],
     cached: dict[Tensor, None] | None = None,
     entering: Tensor | None = None,
+    stop: int | None = None,
 ) -> list[Step]:
     """Walk forward; what nothing keeps goes after its last use.
+
+    A walk that stops before the end leaves what still waits for its use: that goes together.
 
     What was kept before (a cached result, what enters) is live already; from here on it lives like
     any other tensor.
@@ -143,7 +150,7 @@ def _run(
     earlier = cached if entering is None else {**cached, entering.storage: None}
     live = {} if entering is None else {entering.storage: None}
     steps = []
-    for index, operation in enumerate(operations):
+    for index, operation in enumerate(operations[:stop]):
         outputs = [t for t in operation.outputs if t.base is None]
         new = [t for t in outputs if t not in cached]
         live |= dict.fromkeys(outputs)

@@ -4,48 +4,27 @@ Every strategy sees the same list in forward order: embedding, blocks, the last 
 """
 
 from math import prod
-from typing import Literal
 
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Head, Stack
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.units import FP32, INT64, Size
 from zeroplan.workload.across import close_gradients, crosses, open_gradients
+from zeroplan.workload.adapting import tuned
 from zeroplan.workload.attention import turns_wide
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
+from zeroplan.workload.embedding import embedding, weights
 from zeroplan.workload.float8 import in_float8
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
 from zeroplan.workload.norms import norm
 from zeroplan.workload.position_bias import shared_bias
-from zeroplan.workload.primitives import add, cast, dropout, embedding, gated, weights
+from zeroplan.workload.primitives import add, cast, dropout, gated
 from zeroplan.workload.projection import chain, projection
 from zeroplan.workload.tape import Operation, Parameter, Summed, Tape, Tensor
+from zeroplan.workload.unit import Unit, UnitKind
 
 __all__ = ["Unit", "Workload", "workload"]
-
-UnitKind = Literal["embedding", "block", "norm", "head"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Unit:
-    """One wrap unit: its operations in order, what enters it and what leaves it."""
-
-    name: str
-    kind: UnitKind
-    operations: tuple[Operation, ...]
-    input: Tensor | None
-    """The hidden states that it reads; None where it reads token ids or pixels."""
-    output: Tensor
-    gradient_itemsize: int
-    """Bytes per element of the gradients that its parameters get. [B]"""
-    compiled: bool = False
-    """Whether it goes through torch.compile."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """In the order in which the framework registers them."""
-        return tuple(p for operation in self.operations for p in operation.parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,8 +62,9 @@ def workload(architecture: Architecture, batch: Batch) -> Workload:
     source = units[-1].output if units else None
     units += _stack_units(last, _stack_batch(last, batch), units, how)
     units.append(_head_unit(head, last, batch, source))
+    tuning = batch.tuning
     return Workload(
-        units=tuple(units),
+        units=tuple(units) if tuning is None else tuned(units, batch, tuning),
         buffers_bytes=_rotary_tables(last, batch),
         inputs_bytes=tuple(_input_bytes(s, _stack_batch(s, batch)) for s in architecture.stacks),
         kept_logits_bytes=kept_logits_bytes(head, batch),

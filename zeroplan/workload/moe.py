@@ -121,6 +121,7 @@ def _grouped(
             saved=rows,
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
             module=f"{tape.prefix}experts",
+            exchanges=True,
         )
     )
     return out

@@ -94,6 +94,7 @@ def _eager_weighed(
             saved=(factor, *wide_weight),
             backward_temporaries=(factor.bytes,),
             module=f"{tape.prefix}{name}",
+            exchanges=True,
         )
     )
     tape.hold(x, scaled)

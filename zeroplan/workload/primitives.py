@@ -5,9 +5,8 @@ Source of every `saved`: tools/autograd/derivatives.yaml of PyTorch 2.13.
 
 from math import prod
 
-from zeroplan.spec.architecture import Embedding, Role, Weights
-from zeroplan.units import Size
-from zeroplan.workload.tape import Matmul, Operation, Parameter, Summed, Tape, Tensor
+from zeroplan.spec.architecture import Role
+from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = [
     "activation",
@@ -15,47 +14,17 @@ __all__ = [
     "cast",
     "dropout",
     "elementwise",
-    "embedding",
     "gated",
     "linear",
     "multiply",
     "scale",
     "swiglu",
     "weigh",
-    "weights",
+    "weight_copy",
 ]
 
 SAVED_BY_RESULT = ("relu", "sigmoid", "tanh")
 """Non-linearities whose derivative is a function of their result."""
-
-
-def weights(extras: tuple[Weights, ...]) -> tuple[Parameter, ...]:
-    """Return parameters that compute next to nothing."""
-    return tuple(Parameter(name=e.name, shape=e.shape, role=e.role) for e in extras)
-
-
-def embedding(tape: Tape, table: Embedding, tokens: Size, *, summed: Summed = "") -> Tensor:
-    """Look rows up: backward needs the indices only, which the batch holds anyway."""
-    size = tape.batch.parameter_itemsize
-    out = tape.tensor(f"{table.name} rows", tokens, table.width, itemsize=size)
-    weight = Parameter(
-        name=f"{table.name}.weight",
-        shape=(table.rows, table.width),
-        role="embedding" if table.kind == "token" else "other",
-        tied_to="embedding" if table.tied else None,
-        summed=summed if table.kind == "token" else "",
-        trainable=table.trainable,
-    )
-    tape.add(
-        Operation(
-            name=table.name,
-            kernel="lookup",
-            outputs=(out,),
-            parameters=(weight,),
-            module=table.name,
-        )
-    )
-    return out
 
 
 def linear(
@@ -80,7 +49,7 @@ def linear(
     shape = (x.width, width) if transposed else (width, x.width // prod(kernel), *kernel)
     weight = Parameter(name=f"{full}.weight", shape=shape, role=role, tied_to=tied_to, matmul=True)
     biases = (Parameter(name=f"{full}.bias", shape=(width,), role=role),) if bias else ()
-    copies = (_weight_copy(tape, weight),) if tape.batch.autocast else ()
+    copies = (weight_copy(tape, weight),) if tape.batch.autocast else ()
     out = tape.tensor(name, x.rows, width)
     tape.add(
         Operation(
@@ -92,12 +61,13 @@ def linear(
             saved=(x, *copies),
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
             module=full,
+            exchanges=True,
         )
     )
     return out
 
 
-def _weight_copy(tape: Tape, weight: Parameter) -> Tensor:
+def weight_copy(tape: Tape, weight: Parameter) -> Tensor:
     """Cast a weight for autocast, whose cache and autograd both hold the copy.
 
     Its gradient comes in the compute dtype, and this operation's backward casts it.
@@ -114,11 +84,25 @@ def _weight_copy(tape: Tape, weight: Parameter) -> Tensor:
 
 
 def elementwise(
-    tape: Tape, name: str, inputs: tuple[Tensor, ...], saved: tuple[Tensor, ...] = ()
+    tape: Tape,
+    name: str,
+    inputs: tuple[Tensor, ...],
+    saved: tuple[Tensor, ...] = (),
+    *,
+    exchanges: bool = False,
 ) -> Tensor:
     """Write one new storage shaped like the first input."""
     out = tape.like(name, inputs[0])
-    tape.add(Operation(name=name, kernel="memory", inputs=inputs, outputs=(out,), saved=saved))
+    tape.add(
+        Operation(
+            name=name,
+            kernel="memory",
+            inputs=inputs,
+            outputs=(out,),
+            saved=saved,
+            exchanges=exchanges,
+        )
+    )
     return out
 
 
@@ -133,7 +117,7 @@ def add(tape: Tape, a: Tensor, b: Tensor, name: str = "residual") -> Tensor:
 
 def multiply(tape: Tape, a: Tensor, b: Tensor, name: str) -> Tensor:
     """Multiply two tensors that both need gradients: both are saved."""
-    return elementwise(tape, name, (a, b), saved=(a, b))
+    return elementwise(tape, name, (a, b), saved=(a, b), exchanges=True)
 
 
 def weigh(tape: Tape, x: Tensor, weight: Tensor, name: str) -> Tensor:
@@ -151,6 +135,7 @@ def weigh(tape: Tape, x: Tensor, weight: Tensor, name: str) -> Tensor:
             outputs=(out,),
             saved=(x, weight),
             backward_temporaries=(2 * out.bytes - x.bytes,),
+            exchanges=True,
         )
     )
     return out

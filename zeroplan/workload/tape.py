@@ -39,8 +39,20 @@ class Parameter:
     summed: Summed = ""
     matmul: bool = False
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
+    packed_itemsize: int = 0
+    """Bytes per element of a quantised weight, which is stored and used as it is; 0: it is none."""
+    flattened: bool = False
+    """Frozen, but a view of a flat parameter that is trained: autograd makes a gradient all the
+    same."""
+    constants_bytes: int = 0
+    """Scales of a quantised weight, which every rank holds whole. [B]"""
     float8: bool = False
     """Of a layer whose products run in fp8."""
+
+    @property
+    def gets_gradient(self) -> bool:
+        """Whether autograd makes a gradient of it."""
+        return self.trainable or self.flattened
 
     @property
     def elements(self) -> int:
@@ -125,6 +137,23 @@ class Operation:
     """Its products run in fp8."""
     module: str = ""
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
+    exchanges: bool = False
+    """A product: what it saves of one operand serves the other one's gradient alone."""
+    wanted: int = 2
+    """Of a product: the operands whose gradient is wanted. [count]"""
+    runs_backward: bool = True
+    """Whether a gradient comes to it: not before the first thing that is trained."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether autograd keeps anything of it, if only a frozen weight: checkpoints count that.
+
+        What bitsandbytes keeps they do not see.
+        """
+        weights = [p for p in self.parameters if p.matmul and not p.packed_itemsize]
+        return bool(self.saved) or (
+            bool(weights) and self.runs_backward and any(t.differentiable for t in self.inputs)
+        )
 
     @property
     def flop(self) -> Size:

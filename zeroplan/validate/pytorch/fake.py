@@ -6,6 +6,7 @@ from zeroplan.errors import MissingPartError
 from zeroplan.estimation.resolve import Question
 from zeroplan.schedule.plan import Plan
 from zeroplan.spec.models import model_keys
+from zeroplan.validate.pytorch.adapters import constants, tune
 from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tensors, on_meta
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
@@ -53,8 +54,12 @@ def _observed(subject: Subject, plan: Plan, copy: Subject | None) -> Observation
 def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject:
     with on_meta(DTYPES[plan.training.parameter_dtype]):
         if model_class == "own":
-            return own(question.architecture, plan)
-        return published(model_keys(question.run.model.source), question.architecture, plan)
+            subject = own(question.architecture, plan)
+        else:
+            keys = model_keys(question.run.model.source)
+            subject = published(keys, question.architecture, plan)
+        tune(subject, plan, question.run.tuning)
+        return subject
 
 
 def _setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -> Setup:
@@ -73,4 +78,5 @@ def _setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -
         module=module,
         optimizer=optimizer,
         batches=batches(subject, plan),
+        constants=constants(module),
     )

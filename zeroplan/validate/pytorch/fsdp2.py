@@ -85,8 +85,7 @@ def _mesh(plan: Plan) -> DeviceMesh:
 
 def _precision(plan: Plan) -> MixedPrecisionPolicy:
     training = plan.training
-    compute = DTYPES[training.compute_dtype]
     return MixedPrecisionPolicy(
-        param_dtype=None if compute == DTYPES[training.parameter_dtype] else compute,
+        param_dtype=DTYPES[training.compute_dtype],
         reduce_dtype=DTYPES[training.reduce_dtype or "fp32"],
     )

@@ -17,6 +17,7 @@ __all__ = [
     "Dropout",
     "FusedAttention",
     "FusedNorm",
+    "PackedProduct",
     "fused_attention",
     "one_byte_dropout",
     "replaced",
@@ -36,7 +37,6 @@ class FusedNorm(torch.autograd.Function):
         rows = x.shape[:-1]
         kept = [x.new_empty(rows, dtype=torch.float32) for _ in range(statistics)]
         ctx.save_for_backward(x, *affine, *kept)
-        ctx.affine = len(affine)
         return torch.empty_like(x, memory_format=torch.contiguous_format)
 
     @staticmethod
@@ -47,7 +47,10 @@ class FusedNorm(torch.autograd.Function):
         return (
             torch.empty_like(x, dtype=gradient.dtype),
             None,
-            *(torch.empty_like(weight) for weight in rest[: ctx.affine]),
+            *(
+                torch.empty_like(weight) if wanted else None
+                for weight, wanted in zip(rest, ctx.needs_input_grad[2:], strict=False)
+            ),
         )
 
 
@@ -94,6 +97,37 @@ class FusedAttention(torch.autograd.Function):
             scores = q.new_empty(*q.shape[:3], k.shape[2])
             of_bias = scores.sum_to_size(bias.shape)
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), of_bias
+
+
+class PackedProduct(torch.autograd.Function):
+    """A product with a 4-bit weight, which is made whole for it, forward and again in backward.
+
+    Source: `MatMul4Bit` in bitsandbytes/autograd/_functions.py, `dequantize_4bit` in functional.py,
+    `gemm_4bit` in backends/cuda/ops.py for many rows (0.50).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, packed: torch.Tensor, extents: tuple[int, int], block: int
+    ) -> torch.Tensor:
+        """Return an output; nothing of x is kept, and what is kept no checkpoint sees."""
+        ctx.packed, ctx.extents, ctx.block = packed, extents, block
+        _scales, whole = _whole(x, extents, block)
+        return torch.nn.functional.linear(x, whole)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Return the gradient of x."""
+        (gradient,) = gradients
+        _scales, whole = _whole(gradient, ctx.extents, ctx.block)
+        return torch.matmul(gradient, whole), None, None, None
+
+
+def _whole(x: torch.Tensor, extents: tuple[int, int], block: int) -> tuple[torch.Tensor, ...]:
+    """Return the scales that were quantised too, one for each block, and the weight they make."""
+    into, width = extents
+    scales = x.new_empty(-(-into * width // block) if block else 0, dtype=torch.float32)
+    return scales, x.new_empty(into, width)
 
 
 @contextmanager

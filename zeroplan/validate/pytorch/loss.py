@@ -26,7 +26,8 @@ def loss_of(
     """
     inputs, labels = batch
     form = plan.workload.batch
-    with torch.autocast("cpu", DTYPES[form.dtype]) if form.autocast else nullcontext():
+    casts = form.autocast or (form.tuning is not None and form.tuning.autocast)
+    with torch.autocast("cpu", DTYPES[form.dtype]) if casts else nullcontext():
         logits = subject.logits(module(**inputs))
         flat = logits.flatten(0, 1)
         if form.widens_logits:

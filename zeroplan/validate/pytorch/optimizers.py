@@ -80,8 +80,12 @@ def make_optimizer(
     kind, settings = KINDS[plan.training.optimizer]
     options = settings | _options(plan, kind)
     if plan.row.framework != "torch-zero1":
-        return Optimizer(kind(module.parameters(), **options))
+        return Optimizer(kind(_trained(module), **options))
     return Optimizer(_redundancy_free(module, plan))
+
+
+def _trained(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _options(plan: Plan, kind: Callable[..., object]) -> dict[str, Any]:
@@ -92,9 +96,9 @@ def _options(plan: Plan, kind: Callable[..., object]) -> dict[str, Any]:
 
 def _muon(module: torch.nn.Module, blocks: torch.nn.Module, plan: Plan) -> Optimizer:
     """Let Muon have the blocks' matrices and AdamW the rest."""
-    matrices = [each for each in blocks.parameters() if each.ndim == 2]  # noqa: PLR2004
+    matrices = [each for each in _trained(blocks) if each.ndim == 2]  # noqa: PLR2004
     known = {id(each) for each in matrices}
-    rest: Iterable[torch.nn.Parameter] = [p for p in module.parameters() if id(p) not in known]
+    rest: Iterable[torch.nn.Parameter] = [p for p in _trained(module) if id(p) not in known]
     adamw = torch.optim.AdamW(rest, **_options(plan, torch.optim.AdamW))
     return Optimizer(torch.optim.Muon(matrices), adamw)
 
@@ -104,7 +108,7 @@ def _redundancy_free(module: torch.nn.Module, plan: Plan) -> ZeroRedundancyOptim
     views = plan.choice.parameters_as_bucket_view
     options = settings | _options(plan, kind)
     return ZeroRedundancyOptimizer(
-        module.parameters(), kind, parameters_as_bucket_view=views, **options
+        _trained(module), kind, parameters_as_bucket_view=views, **options
     )
 
 

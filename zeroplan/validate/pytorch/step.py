@@ -32,6 +32,8 @@ class Setup:
     optimizer: Optimizer | None
     batches: tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]
     """What each micro-step reads, and its labels."""
+    constants: list[torch.Tensor]
+    """Scales of quantised weights, which are no parameters."""
     reference: Reference | None = None
     """A frozen copy, where one runs before the model."""
     logits: list[torch.Tensor] = field(default_factory=list)
@@ -62,7 +64,8 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     watch = _Watch(ledger, CallLog())
     copies = setup.optimizer.averages if setup.optimizer else []
     frozen = setup.reference
-    weights = (*setup.module.parameters(), *copies, *(frozen.parameters if frozen else ()))
+    reference = frozen.parameters if frozen else ()
+    weights = (*setup.module.parameters(), *copies, *setup.constants, *reference)
     parameters = ledger.bytes_of(weights)
     optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
     inputs = (tensor for read, labels in setup.batches for tensor in (*read.values(), labels))
