@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MissingPartError", "SpecError", "UsageError", "ZeroplanError", "perhaps"]
+__all__ = ["MissingPartError", "RunError", "SpecError", "UsageError", "ZeroplanError", "perhaps"]
 
 
 class ZeroplanError(Exception):
@@ -31,6 +31,10 @@ class MissingPartError(ZeroplanError):
     """An optional part (torch, a GPU) is needed and absent."""
 
     exit_code = 6
+
+
+class RunError(ZeroplanError):
+    """A real step broke off: a process died, or there was no answer in time."""
 
 
 def perhaps(word: str, known: "Iterable[str]") -> str:

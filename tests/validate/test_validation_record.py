@@ -18,6 +18,7 @@ STEP = Observation(
     held_bytes=Held(
         parameters=400, optimizer=800, inputs_and_buffers=8, after_forward=300, gradients=400
     ),
+    step_seconds=(),
     collectives=(
         Calls(name="all_gather", phase="forward", count=4, input_bytes=50, output_bytes=400),
     ),

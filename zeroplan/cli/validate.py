@@ -19,10 +19,12 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan validate -m llama-3.2-1b -n 8 --strategy fsdp2",
     "zeroplan validate --spec run.toml --backend fake --tolerance 0.001 --json",
+    "zeroplan validate -m ./config.json -n 2 --strategy ddp --backend cpu",
     "zeroplan validate -m ./config.json -n 16 --strategy hsdp --model-class transformers",
 )
 
 Tolerance = Annotated[float, Range(0, 1)]
+Seconds = Annotated[float, Range(1, 10**6)]
 
 HOW: Final = "Validation"
 
@@ -38,7 +40,8 @@ def validate(
         str,
         typer.Option(
             metavar="WORD",
-            help="What the step runs on: fake (tensors without data, at the run's world size).",
+            help="What the step runs on: fake (tensors without data, at the run's world size) or "
+            "cpu (a process of this machine for each GPU, over gloo).",
             rich_help_panel=HOW,
         ),
     ] = "fake",
@@ -59,6 +62,14 @@ def validate(
             rich_help_panel=HOW,
         ),
     ] = "0.01",
+    timeout: Annotated[
+        str,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long the processes may take before they are ended.",
+            rich_help_panel=HOW,
+        ),
+    ] = "600",
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -70,6 +81,7 @@ def validate(
         backend=_value(Backend, "--backend", backend),
         model_class=_value(ModelClass | None, "--model-class", model_class),
         tolerance=_value(Tolerance, "--tolerance", tolerance),
+        timeout=_value(Seconds, "--timeout", timeout),
         profiles=Path(profiles) if profiles else None,
     )
     sys.stdout.write(f"{answer.to_json()}\n" if as_json else _text(answer))

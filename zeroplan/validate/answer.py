@@ -1,11 +1,10 @@
 """The answer to "is the prediction true?": one real step beside it."""
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 from zeroplan.errors import MissingPartError
 from zeroplan.estimation.answer import plan_for
@@ -18,12 +17,14 @@ from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.validate.differences import differences
 from zeroplan.validate.prediction import predicted
-from zeroplan.validate.record import Backend, ModelClass, Observation, Validation
-from zeroplan.validate.refusals import refuse
+from zeroplan.validate.quiet import quiet
+from zeroplan.validate.record import PHASES, Backend, ModelClass, Observation, Validation
+from zeroplan.validate.refusals import refuse, refuse_memory
 
 __all__ = ["validate"]
 
-DEFAULT_TOLERANCE = 0.01
+DEFAULT_TOLERANCE: Final = 0.01
+DEFAULT_LIMIT_SECONDS: Final = 600.0
 
 
 def validate(
@@ -32,6 +33,7 @@ def validate(
     backend: Backend = "fake",
     model_class: ModelClass | None = None,
     tolerance: float = DEFAULT_TOLERANCE,
+    timeout: float = DEFAULT_LIMIT_SECONDS,
     profiles: Path | None = None,
     **keys: object,
 ) -> Validation:
@@ -42,12 +44,15 @@ def validate(
     run
         The question; without one it is made of the keys. Without a strategy it is FSDP2.
     backend
-        fake: the real framework on tensors without data, at the run's own world size.
+        fake: the real framework on tensors without data, at the run's own world size;
+        cpu: as many processes of this machine as the run has GPUs, over gloo.
     model_class
         own: zeroplan's module for the architecture; transformers: the class of its `model_type`.
         Without one it is zeroplan's own, and transformers' where that has no such layer.
     tolerance
         Largest error of a peak or a collective that counts as inside. [1]
+    timeout
+        How long processes may take before they are ended. [s]
     profiles
         Folder whose hardware profiles come before the shipped ones.
     **keys
@@ -59,6 +64,8 @@ def validate(
         The question names something unknown or contradictory.
     MissingPartError
         A package is not installed, or the model or strategy cannot be run.
+    RunError
+        A process died or took too long.
     """
     asked = load_spec(**keys) if run is None else run
     if asked.sharding.strategy is None:
@@ -66,9 +73,14 @@ def validate(
     question = resolve(asked, profiles)
     (row,) = question.strategies
     plan = plan_for(question, row, {})
-    refuse(question.run, row, model_class or "own")
-    truth, used = _measured(question, plan, model_class)
+    able = partial(refuse, question.run, row, backend=backend)
+    able(model_class or "own")
     prediction = predicted(script(plan), updates=plan.runs_before_update)
+    if backend == "cpu":
+        peaks = prediction.peak_by_phase_bytes
+        refuse_memory(int(plan.groups.world.ranks), max(getattr(peaks, p) for p in PHASES))
+    step = partial(_run, question, plan, backend=backend, profiles=profiles, limit_seconds=timeout)
+    truth, used = _measured(step, able, model_class)
     return Validation(
         inputs=question.run,
         backend=backend,
@@ -95,38 +107,42 @@ def _class_notes(used: ModelClass) -> tuple[str, ...]:
 
 
 def _measured(
-    question: Question, plan: Plan, model_class: ModelClass | None
+    step: Callable[[ModelClass], Observation],
+    able: Callable[[ModelClass], None],
+    model_class: ModelClass | None,
 ) -> tuple[Observation, ModelClass]:
     if model_class is not None:
-        return _run(question, plan, model_class), model_class
+        return step(model_class), model_class
     try:
-        return _run(question, plan, "own"), "own"
+        return step("own"), "own"
     except MissingPartError as lacking:
         try:
-            refuse(question.run, plan.row, "transformers")
-            return _run(question, plan, "transformers"), "transformers"
+            able("transformers")
+            return step("transformers"), "transformers"
         except MissingPartError as also:
             raise MissingPartError(f"{lacking}; {also}") from also
 
 
-def _run(question: Question, plan: Plan, model_class: ModelClass) -> Observation:
-    with _quiet():
-        from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
+def _run(
+    question: Question,
+    plan: Plan,
+    model_class: ModelClass,
+    *,
+    backend: Backend,
+    profiles: Path | None,
+    limit_seconds: float,
+) -> Observation:
+    with quiet():
+        if backend == "fake":
+            from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
 
-        return fake_step(question, plan, model_class)
+            return fake_step(question, plan, model_class)
+        from zeroplan.validate.pytorch.real import real_step  # noqa: PLC0415  # the same
 
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hold back what PyTorch and transformers tell their own developers."""
-    before = logging.root.manager.disable
-    logging.disable()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+        ranks = int(plan.groups.world.ranks)
+        return real_step(
+            question.run, ranks, model_class, profiles=profiles, limit_seconds=limit_seconds
+        )
 
 
 def _versions(model_class: ModelClass) -> tuple[tuple[str, str], ...]:

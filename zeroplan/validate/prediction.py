@@ -25,6 +25,7 @@ def predicted(script: Script, *, updates: bool) -> Observation:
         peak_before_update_bytes=before,
         held_bytes=_held(script),
         collectives=tuple(_collectives(script)),
+        step_seconds=(),
     )
 
 

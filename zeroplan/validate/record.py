@@ -27,7 +27,7 @@ __all__ = [
 
 SCHEMA_VERSION: Final = 1
 
-Backend = Literal["fake"]
+Backend = Literal["fake", "cpu"]
 ModelClass = Literal["own", "transformers"]
 Phase = Literal["forward", "backward", "optimizer"]
 PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "optimizer")
@@ -70,6 +70,8 @@ class Observation:
     where no update follows."""
     held_bytes: Held
     collectives: tuple[Calls, ...]
+    step_seconds: tuple[float, ...]
+    """Steps that were timed; none where tensors have no data, or in a prediction. [s]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

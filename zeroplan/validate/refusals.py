@@ -1,24 +1,28 @@
 """What cannot be run, told before anything is."""
 
 from importlib.util import find_spec
+from os import sysconf
 from typing import Final
 
 from zeroplan.errors import MissingPartError
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import Run
-from zeroplan.units import DTYPE_BYTES
-from zeroplan.validate.record import ModelClass
+from zeroplan.units import DTYPE_BYTES, GIB, MIB
+from zeroplan.validate.record import Backend, ModelClass
 
-__all__ = ["refuse"]
+__all__ = ["refuse", "refuse_memory"]
 
 FRAMEWORKS: Final = ("single", "ddp", "torch-zero1", "fsdp1", "fsdp2")
 """Those that run on fake tensors."""
 OPTIMIZERS: Final = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "muon", "none")
 """Those of torch.optim."""
 LOSSES: Final = ("fp32-logits", "model-dtype-logits")
+MOST_PROCESSES: Final = 16
+PROCESS_BYTES: Final = 400 * MIB
+"""Of a process that has imported torch (judgement)."""
 
 
-def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
+def refuse(run: Run, row: Sharding, model_class: ModelClass, backend: Backend = "fake") -> None:
     """Say what is missing for running a step, if anything is.
 
     Raises
@@ -61,6 +65,43 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
         "model.attention = 'math' with the class of transformers": model_class == "transformers"
         and run.model.attention == "math",
     }
+    if backend == "cpu":
+        obstacles |= _without_values(run, model_class)
+    on = {"fake": "on fake tensors", "cpu": "by processes of this machine"}[backend]
     for name, met in obstacles.items():
         if met:
-            raise MissingPartError(f"{name} cannot be run on fake tensors by this version.")
+            raise MissingPartError(f"{name} cannot be run {on} by this version.")
+
+
+def _without_values(run: Run, model_class: ModelClass) -> dict[str, bool]:
+    """Name what runs on fake tensors alone: its stand-ins allocate and compute nothing."""
+    sharding, tuning = run.sharding, run.tuning
+    return {
+        "the class of transformers": model_class == "transformers",
+        f"tuning.base_quantization = {tuning.base_quantization!r}": (
+            tuning.base_quantization != "none"
+        ),
+        "training.reference_model": run.training.reference_model,
+        "sharding.offload_parameters": sharding.offload_parameters != "none",
+        "training.offload_activations": run.training.offload_activations,
+        f"cluster.gpus = {run.cluster.gpus}, more than {MOST_PROCESSES}": (
+            run.cluster.gpus > MOST_PROCESSES
+        ),
+    }
+
+
+def refuse_memory(ranks: int, peak_bytes: int) -> None:
+    """Say so where the processes would need more memory than the machine has left.
+
+    Raises
+    ------
+    MissingPartError
+        It has not enough.
+    """
+    needed = ranks * (peak_bytes + PROCESS_BYTES)
+    left = sysconf("SC_AVPHYS_PAGES") * sysconf("SC_PAGE_SIZE")
+    if needed > left:
+        raise MissingPartError(
+            f"{ranks} processes need about {needed / GIB:.1f} GiB and this machine has "
+            f"{left / GIB:.1f} GiB left: use a smaller model or fewer GPUs, or --backend fake."
+        )

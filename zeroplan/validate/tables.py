@@ -1,6 +1,7 @@
 """Prediction and truth as tables and in one sentence."""
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
 from zeroplan.rows import Cell, Column, Table, significant
@@ -42,7 +43,13 @@ def verdict(answer: Validation) -> Iterator[str]:
     yield f"{told}; {limit}."
     ran = ", ".join(f"{name} {number}" for name, number in answer.versions)
     kind = "zeroplan's own module" if answer.model_class == "own" else "transformers' class"
-    yield f"Measured on {answer.backend} tensors with {kind} ({ran})."
+    if answer.backend == "fake":
+        yield f"Measured on fake tensors with {kind} ({ran})."
+        return
+    seconds = sorted(answer.truth.step_seconds)
+    middle, low, high = (significant(each) for each in (median(seconds), seconds[0], seconds[-1]))
+    yield f"Measured on {answer.inputs.cluster.gpus} processes over gloo with {kind} ({ran})."
+    yield f"A step took {middle} s here ({low} to {high} s in {len(seconds)} steps)."
 
 
 def _table(title: str, lines: list[Difference], scale: int) -> Table:

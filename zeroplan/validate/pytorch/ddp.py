@@ -1,6 +1,6 @@
 """DistributedDataParallel in steady state.
 
-DDP rearranges its buckets before the second forward, from data that fake tensors do not have. So
+DDP rearranges its buckets before the second forward, from data that fake tensors do not have. There
 the order in which gradients arrive is recorded first, and its own function forms the buckets from
 that order at once.
 """
@@ -42,14 +42,15 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
     """Give a model memory, see in which order its gradients arrive, and wrap it."""
     choice = plan.choice
     default = choice.bucket_bytes == DEFAULT_BUCKET_BYTES
+    options: dict[str, Any] = {
+        "bucket_cap_mb": None if default else choice.bucket_bytes / MIB,
+        "gradient_as_bucket_view": choice.gradient_as_bucket_view,
+    }
     materialise(subject.module)
+    if dist.get_backend() != "fake":
+        return DistributedDataParallel(subject.module, **options)
     with _arranged(_gradient_order(subject, plan), choice.bucket_bytes, default=default):
-        wrapped = DistributedDataParallel(
-            subject.module,
-            init_sync=False,
-            bucket_cap_mb=None if default else choice.bucket_bytes / MIB,
-            gradient_as_bucket_view=choice.gradient_as_bucket_view,
-        )
+        wrapped = DistributedDataParallel(subject.module, init_sync=False, **options)
     wrapped.reducer = _SteadyReducer(wrapped.reducer)
     # the fake group's own future holds no tensor
     wrapped.register_comm_hook(None, _all_reduce)

@@ -1,20 +1,33 @@
-"""A process group and tensors that hold no data."""
+"""Where a step runs: process groups, and the tensors of its model and batches."""
 
 import gc
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from zeroplan.schedule.plan import Plan
 
-__all__ = ["DTYPES", "fake_group", "fake_tensors", "materialise", "on_meta", "token_ids"]
+__all__ = [
+    "DTYPES",
+    "by_reference_counts",
+    "fake_group",
+    "fake_tensors",
+    "gloo_group",
+    "materialise",
+    "on_meta",
+    "token_ids",
+]
 
 DTYPES: Final = {
     "fp32": torch.float32,
@@ -22,6 +35,11 @@ DTYPES: Final = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
+
+
+LOOPBACK: Final = "lo"
+SPREAD: Final = 0.02
+"""Standard deviation of weights before training, as GPT-2's and Llama's configurations have it."""
 
 
 @contextmanager
@@ -35,13 +53,36 @@ def fake_group(ranks: int, rank: int) -> Iterator[None]:
 
 
 @contextmanager
+def gloo_group(ranks: int, rank: int, store: Path, limit_seconds: float) -> Iterator[None]:
+    """Be one rank of a process group on this machine, which meets in a file."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    dist.init_process_group(
+        "gloo",
+        init_method=store.as_uri(),
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=limit_seconds),
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
 def fake_tensors() -> Iterator[FakeTensorMode]:
-    """Make every tensor fake, and let only reference counts free them, so that a run repeats."""
+    """Make every tensor fake."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        yield mode
+
+
+@contextmanager
+def by_reference_counts() -> Iterator[None]:
+    """Let only reference counts free tensors, so that a run repeats."""
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            yield mode
+        yield
     finally:
         if collecting:
             gc.enable()
@@ -60,7 +101,10 @@ def on_meta(dtype: torch.dtype) -> Iterator[None]:
 
 
 def materialise(module: nn.Module) -> None:
-    """Give memory to a module on the meta device; `to_empty` alone would untie tied weights."""
+    """Give memory to a module on the meta device; `to_empty` alone would untie tied weights.
+
+    It is filled with small numbers: not-a-numbers and denormal ones would slow a real step down.
+    """
     places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = defaultdict(list)
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
@@ -69,6 +113,10 @@ def materialise(module: nn.Module) -> None:
     for (first, name), *others in places.values():
         for part, other in others:
             setattr(part, other, getattr(first, name))
+    for tensor in (*module.parameters(), *module.buffers()):
+        local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+        if local.is_floating_point():
+            local.data.normal_(std=SPREAD)
 
 
 def token_ids(plan: Plan) -> torch.Tensor:

@@ -1,17 +1,20 @@
-"""Stand-ins for CUDA kernels: they allocate and save what the kernel does, and compute nothing.
+"""Stand-ins for CUDA kernels: they allocate and save what the kernel does.
 
 On the CPU, RMSNorm falls apart into elementary operations, LayerNorm keeps its statistics in the
 dtype of its input and dropout its mask as numbers, and attention with dropout, a trained bias or
 values of another width than the queries has its scores in memory; a planner for GPUs must see none
-of that.
+of that. Norms and dropout have values where tensors have data; attention and packed weights have
+none.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
+
+from zeroplan.validate.pytorch.values import fill, normalised, normalised_gradients
 
 __all__ = [
     "Dropout",
@@ -22,6 +25,10 @@ __all__ = [
     "one_byte_dropout",
     "replaced",
 ]
+
+
+KEPT: Final = 0.9
+"""Share of elements that dropout leaves; time and memory do not depend on it."""
 
 
 class FusedNorm(torch.autograd.Function):
@@ -37,21 +44,25 @@ class FusedNorm(torch.autograd.Function):
         rows = x.shape[:-1]
         kept = [x.new_empty(rows, dtype=torch.float32) for _ in range(statistics)]
         ctx.save_for_backward(x, *affine, *kept)
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
+        ctx.affine = len(affine)
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        fill([out], lambda: [normalised(x, affine, statistics)])
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         """Return gradients of the input's and the weights' shape."""
         x, *rest = ctx.saved_tensors
+        affine, statistics = rest[: ctx.affine], len(rest) - ctx.affine
         (gradient,) = gradients
-        return (
-            torch.empty_like(x, dtype=gradient.dtype),
-            None,
-            *(
-                torch.empty_like(weight) if wanted else None
-                for weight, wanted in zip(rest, ctx.needs_input_grad[2:], strict=False)
-            ),
-        )
+        of_input = torch.empty_like(x, dtype=gradient.dtype)
+        of_affine = [
+            torch.empty_like(weight) if wanted else None
+            for weight, wanted in zip(affine, ctx.needs_input_grad[2:], strict=True)
+        ]
+        made = [of_input, *(each for each in of_affine if each is not None)]
+        fill(made, lambda: normalised_gradients(gradient, x, affine, statistics))
+        return (of_input, None, *of_affine)
 
 
 class Dropout(torch.autograd.Function):
@@ -60,14 +71,19 @@ class Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         """Return an output."""
-        ctx.save_for_backward(torch.empty_like(x, dtype=torch.bool))
-        return torch.empty_like(x)
+        mask, out = torch.empty_like(x, dtype=torch.bool), torch.empty_like(x)
+        ctx.save_for_backward(mask)
+        fill([mask], lambda: [torch.rand(x.shape) < KEPT])
+        fill([out], lambda: [x * mask / KEPT])
+        return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:  # noqa: ARG004  # the signature is autograd's
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         """Return a gradient."""
-        (gradient,) = gradients
-        return torch.empty_like(gradient)
+        (mask,), (gradient,) = ctx.saved_tensors, gradients
+        of_input = torch.empty_like(gradient)
+        fill([of_input], lambda: [gradient * mask / KEPT])
+        return of_input
 
 
 class FusedAttention(torch.autograd.Function):

@@ -38,9 +38,9 @@ class _Entry:
 
 
 class Ledger(TorchDispatchMode):
-    """Counts the live bytes of one fake mode, with the highest level of each phase."""
+    """Counts live bytes of real tensors or of one fake mode, with the highest of each phase."""
 
-    def __init__(self, fake: FakeTensorMode) -> None:
+    def __init__(self, fake: FakeTensorMode | None = None) -> None:
         super().__init__()
         self.fake = fake
         self.live: dict[int, _Entry] = {}
@@ -62,18 +62,24 @@ class Ledger(TorchDispatchMode):
         """Run an operation and enter what it returns; a DTensor's own dispatch goes first."""
         if any(kind is DTensor for kind in types):
             return NotImplemented
-        if func is NUMBER:
+        if func is NUMBER and self.fake is not None:
             return 1.0
         result = func(*args, **(kwargs or {}))
-        for tensor in tensors_in(result):
-            # the sharding propagation of DTensor runs on fake tensors of another mode
-            if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake:
+        # a view of a storage that nobody made is of gloo's own, which CUDA does not have
+        for tensor in () if func.is_view else tensors_in(result):
+            if self._counts(tensor):
                 self.enter(tensor, on_host=func is HOST or self._on_host(args, kwargs or {}))
         if func is ADDITION and _in_place_elsewhere(args[0]):
             self.pending = (weakref.ref(storage_of(args[0])), self.total, str(func))
         else:
             self.note(str(func))
         return result
+
+    def _counts(self, tensor: torch.Tensor) -> bool:
+        """Leave out DTensor's sharding propagation: it runs on fake tensors of another mode."""
+        if isinstance(tensor, FakeTensor):
+            return tensor.fake_mode is self.fake
+        return self.fake is None and tensor.device.type != "meta"
 
     def enter(self, tensor: torch.Tensor, *, on_host: bool = False) -> None:
         """Take a tensor's storage in, unless it is known."""

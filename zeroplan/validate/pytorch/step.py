@@ -2,11 +2,15 @@
 
 import gc
 from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from zeroplan.estimation.record import PhasePeaks
+from zeroplan.records import fields, replace
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch.calls import CallLog
 from zeroplan.validate.pytorch.environment import token_ids
@@ -18,7 +22,12 @@ from zeroplan.validate.pytorch.reference import Reference
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import PHASES, Held, Observation, Phase
 
-__all__ = ["Setup", "batches", "observe"]
+__all__ = ["Setup", "batches", "observe", "observe_job", "step_seconds"]
+
+WARM_UP: Final = 2
+WATCHED: Final = 3
+TIMED: Final = 5
+"""Steps of a real job. [count]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +69,47 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     """Run two steps and return what the second showed: the first makes the optimizer's states."""
     _step(setup, _Watch(ledger, CallLog()))
     before_update = max(ledger.peaks["forward"][0], ledger.peaks["backward"][0])
+    known = before_update if setup.plan.runs_before_update else None
+    return replace(_watched(setup, ledger), peak_before_update_bytes=known)
+
+
+def observe_job(setup: Setup, ledger: Ledger) -> Observation:
+    """Run steps of a real job and return what they showed.
+
+    At the start of the second DDP rearranges its buckets. Now and then gloo's thread lets go of a
+    buffer late, so that of several steps the lowest levels are told.
+    """
+    for _ in range(WARM_UP):
+        _step(setup, _Watch(ledger, CallLog()))
+    return _lowest([_watched(setup, ledger) for _ in range(WATCHED)])
+
+
+def step_seconds(setup: Setup) -> tuple[float, ...]:
+    """Time steps of a real job that nobody watches; every rank begins them together. [s]"""
+    idle, seconds = Ledger(), list[float]()
+    for _ in range(TIMED):
+        dist.barrier()
+        begin = perf_counter()
+        _step(setup, _Watch(idle, CallLog()))
+        seconds.append(perf_counter() - begin)
+    return tuple(seconds)
+
+
+def _lowest(seen: list[Observation]) -> Observation:
+    peaks = [each.peak_by_phase_bytes for each in seen]
+    held = [each.held_bytes for each in seen]
+    return replace(
+        seen[0],
+        peak_by_phase_bytes=PhasePeaks(
+            **{phase: min(getattr(each, phase) for each in peaks) for phase in PHASES}
+        ),
+        held_bytes=Held(
+            **{part.name: min(getattr(each, part.name) for each in held) for part in fields(Held)}
+        ),
+    )
+
+
+def _watched(setup: Setup, ledger: Ledger) -> Observation:
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
     copies = setup.optimizer.averages if setup.optimizer else []
@@ -76,7 +126,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
         moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
-        peak_before_update_bytes=before_update if setup.plan.runs_before_update else None,
+        peak_before_update_bytes=None,
         held_bytes=Held(
             parameters=parameters,
             optimizer=optimizer,
@@ -85,6 +135,7 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
             gradients=watch.after_backward - parameters - optimizer - others,
         ),
         collectives=watch.log.calls(),
+        step_seconds=(),
     )
 
 

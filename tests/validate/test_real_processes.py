@@ -1,0 +1,164 @@
+"""`validate --backend cpu`: a real job of local processes, what it shows and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zeroplan.errors import MissingPartError
+from zeroplan.validate import validate
+
+pytestmark = pytest.mark.torch
+
+SMALL: dict[str, Any] = {"sequence_length": 64, "gpus": 2, "activation_checkpointing": "none"}
+TOLERANCE = 0.001
+ENDS_WITHIN_SECONDS = 30.0
+
+FAST: dict[str, tuple[str, dict[str, Any]]] = {
+    "fsdp2": ("llama", {"strategy": "fsdp2"}),
+    "ddp": ("llama", {"strategy": "ddp"}),
+}
+SLOW: dict[str, tuple[str, dict[str, Any]]] = {
+    "hsdp": ("llama", {"strategy": "hsdp", "gpus": 4, "shard_size": 2}),
+    "torch-zero1": ("llama", {"strategy": "torch-zero1", "precision": "fp32"}),
+    "fsdp1": ("llama", {"strategy": "fsdp1"}),
+    "three ranks, checkpointed": (
+        "llama",
+        {"strategy": "fsdp2", "gpus": 3, "gpus_per_node": 3, "activation_checkpointing": "full"},
+    ),
+    "accumulation": ("llama", {"strategy": "fsdp2", "gradient_accumulation_steps": 2}),
+    "gpt2": ("gpt2", {"strategy": "fsdp2"}),
+    "gpt2 ddp": ("gpt2", {"strategy": "ddp", "precision": "fp32"}),
+    "qwen2": ("qwen2", {"strategy": "fsdp2"}),
+    "qwen3": ("qwen3", {"strategy": "hsdp", "gpus": 4, "shard_size": 2}),
+    "mistral": ("mistral", {"strategy": "torch-zero1", "precision": "fp32"}),
+    "phi3": ("phi3", {"strategy": "ddp"}),
+}
+
+
+def hold(model: str, keys: dict[str, Any]) -> None:
+    answer = validate(model=model, backend="cpu", timeout=300, **{**SMALL, **keys})
+    off = [each for each in answer.differences if each.judged and not each.within(TOLERANCE)]
+    assert off == []
+    assert len(answer.truth.step_seconds) == 5
+    assert min(answer.truth.step_seconds) > 0
+
+
+@pytest.mark.parametrize(("model", "keys"), FAST.values(), ids=FAST)
+def test_processes_show_what_was_predicted(
+    model_file: Callable[[str], str], model: str, keys: dict[str, Any]
+) -> None:
+    hold(model_file(model), keys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "keys"), SLOW.values(), ids=SLOW)
+def test_further_processes_show_what_was_predicted(
+    model_file: Callable[[str], str], model: str, keys: dict[str, Any]
+) -> None:
+    hold(model_file(model), keys)
+
+
+@contextmanager
+def command(model: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start `zeroplan validate --backend cpu` in a process group of its own."""
+    line = ["validate", "--model", model, "--gpus", "2", "--strategy", "ddp", "--backend", "cpu"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "zeroplan", *line, "--sequence-length", "64", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield started
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+def ranks(parent: int) -> list[int]:
+    """Return the children that run Python's spawned main, in the order of their start."""
+    found = []
+    for task in Path(f"/proc/{parent}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            words = Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"spawn_main" in words:
+                found.append(child)
+    return sorted(found)
+
+
+def wait_for_ranks(started: subprocess.Popen[str]) -> list[int]:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and started.poll() is None:
+        if len(found := ranks(started.pid)) == 2:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(started.communicate())
+
+
+def gone(processes: list[int]) -> bool:
+    end = time.monotonic() + ENDS_WITHIN_SECONDS
+    while any(Path(f"/proc/{each}").exists() for each in processes):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+@linux
+def test_a_rank_that_is_killed_ends_the_job_with_a_clear_line(llama: str) -> None:
+    with command(llama) as started:
+        found = wait_for_ranks(started)
+        os.kill(found[1], signal.SIGKILL)
+        out, err = started.communicate(timeout=ENDS_WITHIN_SECONDS)
+        assert (started.returncode, out) == (1, "")
+        assert "rank 1 of 2 died (SIGKILL)" in err
+        assert "Traceback" not in err
+        assert gone(found)
+
+
+@linux
+def test_an_interrupted_parent_leaves_no_rank_behind(llama: str) -> None:
+    with command(llama) as started:
+        found = wait_for_ranks(started)
+        os.kill(started.pid, signal.SIGINT)
+        started.communicate(timeout=ENDS_WITHIN_SECONDS)
+        assert started.returncode == 130
+        assert gone(found)
+
+
+@linux
+def test_a_killed_parent_leaves_no_rank_behind(llama: str) -> None:
+    with command(llama) as started:
+        found = wait_for_ranks(started)
+        time.sleep(2)  # until they have asked to die with it
+        os.kill(started.pid, signal.SIGKILL)
+        assert gone(found)
+
+
+@linux
+def test_a_job_that_takes_too_long_is_ended(llama: str) -> None:
+    with command(llama, "--timeout", "1") as started:
+        _, err = started.communicate(timeout=ENDS_WITHIN_SECONDS)
+        assert started.returncode == 1
+        assert "did not finish within 1 s" in err
+        assert "Traceback" not in err
+
+
+def test_what_only_fake_tensors_can_do_is_refused(llama: str) -> None:
+    with pytest.raises(MissingPartError, match="by processes of this machine"):
+        validate(model=llama, backend="cpu", gpus=64, strategy="fsdp2", sequence_length=64)
+    with pytest.raises(MissingPartError, match="or --backend fake"):
+        validate(model="llama-3.1-70b", backend="cpu", gpus=8, strategy="fsdp2")
