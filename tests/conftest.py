@@ -37,6 +37,8 @@ def answer() -> Estimate:
     """DDP that does not fit, ZeRO-3 that just does, FSDP2 that fits."""
     return Estimate(
         inputs=load_spec(model="llama-3.1-8b", gpus=64, sequence_length=4096, link="ib-ndr400"),
+        total_parameters=8_030_261_248,
+        trainable_parameters=8_030_261_248,
         assumptions=(
             Assumption(
                 name="cuda_context_bytes",
@@ -103,6 +105,13 @@ def _estimate(
             device_bytes=(gib + 2) * GIB,
             usable_bytes=79 * GIB,
             headroom_bytes=(77 - gib) * GIB,
+            host_bytes=30 * GIB,
+            host_load_bytes=250 * GIB,
+            host_save_bytes=62 * GIB,
+            nvme_bytes=0,
+            checkpoint_bytes=90 * GIB,
+            host_memory_bytes=None,
+            host_verdict=None,
         ),
         communication=Communication(
             collectives=(
@@ -136,6 +145,8 @@ def _estimate(
             optimizer_seconds=0.03125,
             communication_seconds=0.375,
             exposed_communication_seconds=0.09375,
+            offload_seconds=0.0,
+            exposed_offload_seconds=0.0,
             low_seconds=seconds * 0.875,
             high_seconds=seconds * 1.125,
             bound_by="compute",

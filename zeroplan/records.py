@@ -42,7 +42,8 @@ else:
             if eq:
                 cls._values = staticmethod(_values(cls))
                 cls.__eq__ = _eq
-                cls.__hash__ = _hash if frozen else None
+                if "__hash__" not in vars(cls):
+                    cls.__hash__ = _hash if frozen else None
             return cls
 
         return define if cls is None else define(cls)

@@ -10,17 +10,21 @@ from zeroplan.records import dataclass
 __all__ = [
     "ALLOCATION_BYTES",
     "DTYPE_BYTES",
+    "FP8",
     "FP32",
     "GB",
     "GIB",
     "GIGA",
     "GIGABIT",
+    "INT64",
     "MEGA",
     "MIB",
     "TERA",
     "Guess",
     "Size",
     "ceil_div",
+    "doublings",
+    "floor",
     "maximum",
     "minimum",
     "power_of_two",
@@ -55,8 +59,12 @@ GIGABIT: Final = 10**9 / 8
 ALLOCATION_BYTES: Final = 512
 """The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""
 
+FP8: Final = 1
+"""Bytes of an fp8 number. [B]"""
 FP32: Final = 4
 """Bytes of an fp32 number. [B]"""
+INT64: Final = 8
+"""Bytes of an index. [B]"""
 
 DTYPE_BYTES: Final = {"fp32": FP32, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
@@ -69,6 +77,11 @@ def ceil_div(numerator: Size, denominator: Size) -> Size:
 def round_up(size: Size, multiple: Size = ALLOCATION_BYTES) -> Size:
     """Return the size rounded up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def floor(value: Size) -> Size:
+    """Return the whole part, for numbers and arrays alike."""
+    return int(value) if _plain(value) else value // 1
 
 
 def maximum(a: Size, b: Size) -> Size:
@@ -88,6 +101,16 @@ def power_of_two(value: Size) -> Size:
     while _any(result < value):
         power *= 2
         result = result + (power - result) * (result < value)
+    return result
+
+
+def doublings(value: Size) -> Size:
+    """Return how often 1 must be doubled to reach a value of 1 or more: log2, rounded up."""
+    power, count = 1, 0
+    result: Size = count * (value > 0)
+    while _any(power < value):
+        result = result + (power < value)
+        power *= 2
     return result
 
 

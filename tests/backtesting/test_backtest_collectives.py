@@ -72,11 +72,42 @@ def test_a_size_class_includes_its_upper_end(tmp_path: Path, message: int, size_
 
 def test_a_message_is_the_whole_that_is_gathered_or_reduced(tmp_path: Path) -> None:
     gather, scatter, reduce = (
-        _score(tmp_path, collective=name).predicted
+        _score(tmp_path, collective=name, n_nodes="4", n_gpus="32").predicted
         for name in ("all_gather", "reduce_scatter", "all_reduce")
     )
     assert gather == scatter
-    assert 1.8 < reduce / gather < 2.2
+    assert 1.7 < reduce / gather < 2.2
+
+
+def test_two_nodes_reduce_through_a_tree_which_passes_every_byte_once(tmp_path: Path) -> None:
+    gather, reduce = (
+        _score(tmp_path, collective=name, inter_link="2x400 NDR InfiniBand").predicted
+        for name in ("all_gather", "all_reduce")
+    )
+    assert reduce < 1.2 * gather
+
+
+def test_the_trays_of_one_nvlink_domain_are_one_node(tmp_path: Path) -> None:
+    racks = {"n_gpus": "144", "gpus_per_node": "4", "n_nodes": "36", "gpu": "gb200"}
+    (score,) = _backtest(tmp_path, **racks, intra_link="NVL72").rows
+    trays = _score(tmp_path, **racks, intra_link="NVLink5")
+    assert score.predicted < trays.predicted
+
+
+def test_sockets_carry_no_more_than_their_host_does(tmp_path: Path) -> None:
+    one, eight = (
+        _score(tmp_path, fabric="tcp", inter_link=f"{nics}x200 Ethernet").predicted
+        for nics in (1, 8)
+    )
+    assert one == eight
+
+
+def test_a_prediction_has_a_band(tmp_path: Path) -> None:
+    score = _score(tmp_path)
+    assert score.low is not None
+    assert score.high is not None
+    assert score.low < score.predicted < score.high
+    assert (score.predicted / score.low) == pytest.approx(score.high / score.predicted)
 
 
 def test_a_row_s_own_nics_carry_it(tmp_path: Path) -> None:

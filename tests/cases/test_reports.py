@@ -105,9 +105,18 @@ def node_wire_bytes(asked: Question) -> float:
     return only(asked).communication.inter_node_wire_bytes * 8
 
 
+def wire_bytes(asked: Question) -> float:
+    """What a GPU sends in a step."""
+    return only(asked).communication.wire_bytes
+
+
 def attention(asked: Question) -> Attention:
     block = asked.architecture.stacks[0].blocks[0]
     return next(s.component for s in block.sublayers if isinstance(s.component, Attention))
+
+
+def offload_seconds(asked: Question) -> float:
+    return only(asked).time.offload_seconds or 0.0
 
 
 def query_width(asked: Question) -> float:
@@ -128,9 +137,11 @@ FIGURES: dict[str, Callable[[Question], float]] = {
     "key_value_width": key_value_width,
     "model_flop": model_flop,
     "node_wire_bytes": node_wire_bytes,
+    "offload_seconds": offload_seconds,
     "parameters": parameters,
     "query_width": query_width,
     "resident_bytes": resident_bytes,
+    "wire_bytes": wire_bytes,
     "utilization_at_9600_tokens_per_second": utilization,
 }
 

@@ -87,6 +87,15 @@ def test_a_wrong_command_line_says_what_to_write(arguments: list[str], message: 
         _run(*arguments)
 
 
+def test_a_chart_is_drawn_and_told_in_words(runs: str, tmp_path: Path) -> None:
+    result = _run(runs, "--plot", str(tmp_path / "parity.png"))
+    assert result.exit_code == 0
+    assert (tmp_path / "parity.png").stat().st_size > 10_000
+    assert "Predicted against measured: " in result.stderr
+    with pytest.raises(UsageError, match=r"ends in one of \.png, \.svg, \.pdf"):
+        _run(runs, "--plot", str(tmp_path / "parity.jpeg"))
+
+
 def test_a_file_that_is_not_there_is_a_spec_error() -> None:
     with pytest.raises(SpecError, match="No such file"):
         _run("absent.csv")

@@ -67,6 +67,45 @@ def test_backward_takes_about_twice_as_long_as_forward() -> None:
     assert 1.8 < ratio < 2.8
 
 
+def test_fused_kernels_move_less_and_are_fewer() -> None:
+    block, price = _block(8192), _price("h100-sxm5-80gb")
+    for steps in (forward(block, "none"), backward(block)):
+        alone, fused = work(steps, price), work(steps, price, fuses=True)
+        assert fused.seconds < alone.seconds
+        assert fused.matmul_seconds == alone.matmul_seconds
+        assert fused.forward_kernels <= alone.forward_kernels
+        assert fused.backward_kernels <= alone.backward_kernels
+
+
+def test_a_residual_sum_and_its_norm_read_the_stream_once() -> None:
+    """Eager: the sum reads two and writes one, the norm reads and writes one; fused: two and two."""
+    block, price = _block(8192), _price("h100-sxm5-80gb")
+    steps = forward(block, "none")
+    names = [step.operation.name for step in steps]
+    first = names.index("residual")
+    pair = [step for step in steps[first : first + 3] if step.operation.kernel == "memory"]
+    assert [step.operation.name for step in pair] == ["residual", "norm"]
+    stream = pair[0].operation.outputs[0].bytes
+    alone, fused = (work(pair, price, fuses=fuses).seconds for fuses in (False, True))
+    assert alone * price.bytes_per_second == pytest.approx(5 * stream, rel=0.01)
+    assert fused * price.bytes_per_second == pytest.approx(4 * stream, rel=0.01)
+
+
+@pytest.mark.published
+@pytest.mark.parametrize(
+    ("keys", "tflops"), [(512, 191), (1024, 260), (2048, 298), (4096, 319), (8192, 333)]
+)
+def test_attention_slows_down_with_fewer_keys(keys: int, tflops: int) -> None:
+    """FlashAttention-2, causal, head dimension 128, H100 (arXiv 2407.08608, figure 5)."""
+    whole = workload(load_architecture("llama-3.1-8b"), Batch(sequence_length=keys))
+    steps = [s for s in forward(whole.units[1], "none") if s.operation.kernel == "attention"]
+    gpu = load_catalogue(None).gpu("h100-sxm5-80gb")
+    (step,) = steps
+    seconds = work(steps, _price("h100-sxm5-80gb")).seconds * gpu.load_share.value
+    flop = step.operation.flop * step.operation.visible_share
+    assert flop / seconds == pytest.approx(tflops * TERA, rel=0.12)
+
+
 def test_a_gpu_without_a_dtype_is_named() -> None:
     with pytest.raises(SpecError, match=r"'fp64' is not computed by h100-sxm5-80gb; use one of"):
         gpu_price(load_catalogue(None).gpu("h100-sxm5-80gb"), "fp64")

@@ -169,7 +169,7 @@ def test_kernels_copies_optimizer_and_waiting_add_up_to_the_step(case: int) -> N
     told = _told(case)
     terms, time = _terms(told.time_terms), told.estimate.time
     kernels = ("matmuls", "attention", "memory-bound kernels", "copies in and out", "optimizer")
-    compute = sum(terms.get(name, 0.0) for name in kernels)
+    compute = sum(terms.get(name, 0.0) for name in (*kernels, "launches and contention"))
     assert compute == pytest.approx(time.compute_seconds, rel=1e-9)
     assert compute + terms["waiting"] == pytest.approx(time.step_seconds, rel=1e-9)
 
@@ -220,6 +220,10 @@ def test_deepspeeds_estimator_is_led_to_the_peak(strategy: str) -> None:
     rows = told.accounting.rows
     assert sum(row.counted_bytes for row in rows) == whole + 18 * LLAMA_2_7B // 8
     assert sum(row.live_bytes for row in rows) == told.estimate.memory.peak_allocated_bytes
+    states = ("parameters", "gradients", "unsharded", "optimizer")
+    for buffer in told.buffers:
+        if buffer.category.startswith(states):
+            assert any(f"{buffer.owner} " in row.why for row in rows)
 
 
 def test_a_figure_at_the_end_of_its_band_gives_the_step_that_a_profile_with_it_gives(

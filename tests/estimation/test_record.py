@@ -13,7 +13,15 @@ from zeroplan.rows import plain
 KEYS = {
     "schema_version": None,
     "zeroplan_version": None,
-    "inputs": {"model": None, "training": None, "sharding": None, "cluster": None},
+    "inputs": {
+        "model": None,
+        "training": None,
+        "tuning": None,
+        "sharding": None,
+        "cluster": None,
+    },
+    "total_parameters": None,
+    "trainable_parameters": None,
     "assumptions": {"name": None, "value": None, "unit": None, "kind": None, "source": None},
     "notes": None,
     "estimates": {
@@ -47,6 +55,13 @@ KEYS = {
             "device_bytes": None,
             "usable_bytes": None,
             "headroom_bytes": None,
+            "host_bytes": None,
+            "host_load_bytes": None,
+            "host_save_bytes": None,
+            "nvme_bytes": None,
+            "checkpoint_bytes": None,
+            "host_memory_bytes": None,
+            "host_verdict": None,
         },
         "communication": {
             "collectives": dict.fromkeys(
@@ -71,6 +86,8 @@ KEYS = {
                 "optimizer_seconds",
                 "communication_seconds",
                 "exposed_communication_seconds",
+                "offload_seconds",
+                "exposed_offload_seconds",
                 "low_seconds",
                 "high_seconds",
                 "bound_by",

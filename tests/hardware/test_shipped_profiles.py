@@ -171,17 +171,18 @@ def test_usable_memory_is_a_little_less_than_the_nameplate(gpu_id: str) -> None:
     assert 0.9 < gpu.usable_bytes.value / gpu.memory_bytes.value < 1
 
 
-@pytest.mark.published
-@pytest.mark.parametrize(
-    ("link", "gigabyte_per_second"),
-    [("nvlink2", 131), ("nvlink3", 216), ("nvlink4", 374), ("nvlink4-h800", 173), ("nvlink5", 718)],
-)
-def test_a_ring_on_nvlink_reaches_what_the_sweeps_show(
-    link: str, gigabyte_per_second: float
-) -> None:
+@pytest.mark.parametrize("link", CATALOGUE.link_ids())
+def test_a_fitted_link_says_from_what_and_by_which_command(link: str) -> None:
     profile = CATALOGUE.link(link)
-    ring = profile.bandwidth_bytes_per_second.value * profile.bandwidth_efficiency.value
-    assert ring == pytest.approx(gigabyte_per_second * 1e9, rel=2e-3)
+    from_fit = [key for key, entry in entries(profile) if entry.source == "calibration"]
+    assert bool(from_fit) == (profile.fit is not None)
+    if profile.fit is not None:
+        assert profile.fit.command.startswith("zeroplan calibrate --collectives ")
+        assert f" --link {link}" in profile.fit.command
+        assert profile.fit.sources
+        assert profile.fit.median_error_large is not None
+        assert profile.fit.points > 4
+        assert profile.fit.smallest_bytes < profile.fit.largest_bytes
 
 
 @pytest.mark.parametrize(

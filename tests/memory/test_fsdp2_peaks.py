@@ -93,7 +93,12 @@ def _estimate(step: dict[str, Any], folder: Path) -> StrategyEstimate:
 
 
 def _step_counters(step: dict[str, Any]) -> int:
-    """Bytes of those that a fake host puts on the device: not of a fused or momentless step."""
+    """Bytes of those that a fake host puts on the device: not of a fused or momentless step.
+
+    An offloaded one is on the host by all accounts.
+    """
+    if "offload_parameters" in step["keys"]:
+        return 0
     if "optimizer" in step["keys"] or step["keys"].get("optimizer_implementation") == "fused":
         return 0
     tensors = 9 * step["model"][0] + (2 if step.get("tied") else 3)

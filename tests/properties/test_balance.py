@@ -35,6 +35,8 @@ KEYS = st.fixed_dictionaries(
         "optimizer": st.sampled_from(["adamw", "sgd", "none"]),
         "root_wrap": st.sampled_from(["together", "separate"]),
         "keep_logits": st.booleans(),
+        "gradient_as_bucket_view": st.booleans(),
+        "unshard_in_backward": st.booleans(),
     }
 )
 
@@ -55,6 +57,27 @@ def test_towers_and_mixers_end_where_they_began(
     for checkpointing in ("none", "full"):
         keys = {"activation_checkpointing": checkpointing}
         _assert_balanced(_script(str(path), strategy, keys))
+
+
+@pytest.mark.parametrize("micro_steps", [1, 2, 5])
+def test_a_shard_that_no_backward_gathers_from_ends_where_it_began(micro_steps: int) -> None:
+    keys = {
+        "reshard_after_forward": 2,
+        "root_wrap": "separate",
+        "unshard_in_backward": False,
+        "gradient_accumulation_steps": micro_steps,
+    }
+    _assert_balanced(_script("llama-3.2-1b", "fsdp2", keys))
+
+
+def test_gradients_that_outlive_the_step_stay_views_of_their_buckets() -> None:
+    keys = {
+        "gradient_as_bucket_view": True,
+        "optimizer": "none",
+        "synchronize_gradients": "last",
+        "gradient_accumulation_steps": 3,
+    }
+    _assert_balanced(_script("gpt2", "ddp", keys))
 
 
 def _script(model: str, strategy: str, keys: dict[str, Any]) -> Script:

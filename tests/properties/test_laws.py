@@ -177,4 +177,5 @@ def _plan(model: str, ranks: int, strategy: str) -> Plan:
 
 def _owned(plan: Plan) -> int:
     """Bytes of the three states that a rank owns, of HSDP too in its one group [B]."""
-    return int(states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks).total_bytes)
+    owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
+    return int(owned.parameters_bytes + owned.gradients_bytes + (owned.optimizer_bytes or 0))

@@ -7,7 +7,8 @@ the embedding, not a block.
 
 import pytest
 
-from zeroplan.sharding.accounting import Offload, deepspeed_state_bytes
+from zeroplan.estimation import estimate
+from zeroplan.sharding.accounting import Offload, deepspeed_host_bytes, deepspeed_state_bytes
 from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.run import Strategy
 from zeroplan.units import GIB
@@ -49,6 +50,36 @@ def test_the_two_stages_disagree_on_one_gpu() -> None:
     assert _estimate(LLAMA_3_8B, "zero2", 1, "none") == 20 * parameters
     layer = 4 * load_model(LLAMA_3_8B).embedding_parameters
     assert _estimate(LLAMA_3_8B, "zero3", 1, "none") - layer == 18 * parameters
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nodes", "offload", "printed_gib"),
+    [
+        ("zero2", 8, "optimizer", 24667.97),
+        ("zero2", 1, "optimizer", 3083.50),
+        ("zero3", 8, "optimizer and parameters", 216.81),
+        ("zero3", 8, "optimizer", 192.72),
+    ],
+)
+def test_host_memory_as_printed(
+    strategy: Strategy, nodes: int, offload: Offload, printed_gib: float
+) -> None:
+    found = deepspeed_host_bytes(
+        STRATEGIES[strategy],
+        load_model(LLAMA_2_70B).total_parameters,
+        gpus_per_node=8,
+        nodes=nodes,
+        offload=offload,
+    )
+    assert found / GIB == pytest.approx(printed_gib, abs=0.005)
+
+
+def test_of_no_machine_is_what_stage_2_says_of_the_host() -> None:
+    """It is the whole job's, a hundred times what a node holds between steps."""
+    answer = estimate(model=LLAMA_2_70B, gpus=64, strategy="zero2", offload_optimizer="cpu")
+    memory = answer.estimates[0].memory
+    assert memory.parameters_bytes / GIB == pytest.approx(128.48, abs=0.005)
+    assert memory.host_bytes / GIB < 24667.97 / 60
 
 
 def _estimate(model: str, strategy: Strategy, gpus: int, offload: Offload) -> int:

@@ -1,5 +1,9 @@
 """What primers on data parallelism and ZeRO tell beginners, and where that is loose."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from zeroplan.estimation import estimate
@@ -73,3 +77,69 @@ def _floor(memory: Memory) -> int:
 
 def _states(memory: Memory) -> int:
     return memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes
+
+
+ETHERNET = ("ethernet-1g", "ethernet-10g", "ethernet-25g", "ethernet-100g", "ib-hdr200")
+
+
+def _waiting(strategy: Strategy, link: str, sequences: int, gpus: int = 64) -> float:
+    time = (
+        estimate(
+            model="llama-3.1-8b",
+            gpu="a100-sxm4-80gb",
+            gpus=gpus,
+            gpus_per_node=8,
+            link=link,
+            strategy=strategy,
+            micro_batch_size=sequences,
+        )
+        .estimates[0]
+        .time
+    )
+    assert time.exposed_communication_seconds is not None
+    assert time.step_seconds is not None
+    return time.exposed_communication_seconds / time.step_seconds
+
+
+@pytest.mark.parametrize("strategy", ["zero3", "fsdp2"])
+def test_on_ethernet_gpus_wait_nine_tenths_of_the_time_with_few_tokens_each(
+    strategy: Strategy,
+) -> None:
+    """One sequence of 4,096 tokens per GPU; docs/ethernet.md has the whole table."""
+    shares = [_waiting(strategy, link, 1) for link in ETHERNET]
+    assert shares == sorted(shares, reverse=True)
+    assert all(share > 0.9 for share in shares[:3])
+    assert 0.7 < shares[3] < 0.9
+    assert shares[4] < 0.1
+
+
+@pytest.mark.parametrize("strategy", ["zero3", "fsdp2"])
+def test_more_tokens_per_gpu_end_the_wait_and_more_gpus_do_not(strategy: Strategy) -> None:
+    shares = [_waiting(strategy, "ethernet-10g", sequences) for sequences in (1, 8, 32)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.9
+    assert 0.5 < shares[1] < 0.85
+    assert shares[2] < 0.35
+    few, many = (_waiting(strategy, "ethernet-10g", 8, gpus) for gpus in (16, 256))
+    assert many == pytest.approx(few, abs=0.04)
+
+
+def test_the_wait_on_ethernet_is_what_the_wire_takes() -> None:
+    """By hand: of 2P gathered twice, the root but once, and 4P reduced a node sends nearly all."""
+    found = estimate(
+        model="llama-3.1-8b",
+        gpu="a100-sxm4-80gb",
+        gpus=64,
+        link="ethernet-10g",
+        strategy="fsdp2",
+    ).estimates[0]
+    parameters, root = 8.03e9, 2 * 128_256 * 4096
+    bytes_sent = (2 * parameters + 2 * (parameters - root) + 4 * parameters) * 63 / 64
+    assert found.time.step_seconds == pytest.approx(bytes_sent / (0.9 * 1.25e9), rel=0.05)
+
+
+def test_the_page_on_ethernet_shows_these_figures() -> None:
+    """`python docs/ethernet.py` rewrites it."""
+    check = [sys.executable, str(Path(__file__).parents[2] / "docs" / "ethernet.py"), "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

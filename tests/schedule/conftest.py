@@ -12,6 +12,7 @@ from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
 from zeroplan.sharding.groups import groups
+from zeroplan.sharding.offload import offloading
 from zeroplan.sharding.strategies import sharding
 from zeroplan.spec.architecture import (
     Architecture,
@@ -27,6 +28,7 @@ from zeroplan.spec.architecture import (
 from zeroplan.spec.run import DeepSpeed, ShardingChoice, TrainingChoice
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import workload
+from zeroplan.workload.tuning import Tuning
 
 Case = dict[str, Any]
 
@@ -59,6 +61,7 @@ def estimated(tmp_path: Path) -> Callable[[str, Case], StrategyEstimate]:
     return answer
 
 
+TWO_LEVELS = ("zero_quantized_gradients", "mics_hierarchical_params_gather")
 CASE: Case = {
     "strategy": "zero2",
     "ranks": 2,
@@ -108,19 +111,44 @@ def _plan(case: Case) -> Plan:
         sequence_length=case["shape"]["tokens"],
         dtype=case["dtype"],
         rope="complex",
+        tuning=_tuning(case),
     )
     ranks = case["ranks"]
+    places = {name: each["device"] for name, each in case.get("offload", {}).items()}
+    choice = ShardingChoice(
+        strategy=case["strategy"],
+        offload_optimizer=places.get("optimizer", "none"),
+        offload_parameters=places.get("param", "none"),
+        deepspeed=DeepSpeed(**case["deepspeed"]),
+    )
     return Plan(
         workload=workload(_llama(case["shape"]), batch),
         row=row,
+        offload=offloading(row, choice),
         dtypes=dtypes(row, training),
-        groups=groups(gpus=ranks, gpus_per_node=8, shard_size=ranks),
+        groups=groups(
+            gpus=ranks,
+            gpus_per_node=case.get("ranks_per_node", 8),
+            shard_size=case["deepspeed"].get("mics_shard_size", ranks),
+            secondary_size=case["deepspeed"].get("zero_hpz_partition_size", 1),
+            two_levels=any(case["deepspeed"].get(key, False) for key in TWO_LEVELS),
+        ),
         training=training,
-        choice=ShardingChoice(strategy=case["strategy"], deepspeed=DeepSpeed(**case["deepspeed"])),
+        choice=choice,
     )
 
 
-def _llama(shape: dict[str, int]) -> Architecture:
+def _tuning(case: Case) -> Tuning | None:
+    if "tuning" not in case:
+        return None
+    return Tuning(
+        rank=case["tuning"]["rank"],
+        trained=tuple(case["tuning"]["trained"]),
+        input_requires_grad=case["checkpointing"] == "reentrant",
+    )
+
+
+def _llama(shape: dict[str, Any]) -> Architecture:
     hidden, heads = shape["hidden"], shape["heads"]
     norm = Norm(kind="rms", width=hidden)
     attention = Attention(
@@ -146,7 +174,7 @@ def _llama(shape: dict[str, int]) -> Architecture:
         model_type="llama",
         class_name="Llama",
         stacks=(stack,),
-        head=Head(hidden=hidden, rows=shape["vocabulary"], tied=False),
+        head=Head(hidden=hidden, rows=shape["vocabulary"], tied=shape.get("tied", False)),
         max_positions=None,
         source="test",
     )

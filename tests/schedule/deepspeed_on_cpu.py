@@ -3,7 +3,8 @@
 The environment brings the cases (as in deepspeed_measured.json) and the rank. A storage counts
 from the operation that first returns it until Python drops it, rounded up to 512 bytes as on CUDA.
 Two things that CPU does otherwise are left out: what gloo copies inside a collective, and what the
-fused RMSNorm kernel of CUDA does in registers.
+fused RMSNorm kernel of CUDA does in registers. ZeRO++'s kernels, which exist for CUDA alone, are
+stood in for by ones that allocate the same.
 """
 
 import gc
@@ -30,6 +31,7 @@ COLLECTIVES = (
     "all_gather_into_tensor",
     "all_gather_single",
     "all_reduce",
+    "all_to_all_single",
     "broadcast",
     "reduce",
     "reduce_scatter_single",
@@ -39,6 +41,7 @@ NAMES = {
     "_allgather_base_": "all_gather",
     "_reduce_scatter_base_": "reduce_scatter",
     "allreduce_": "all_reduce",
+    "alltoall_base_": "all_to_all",
     "reduce_": "reduce",
     "broadcast_": "broadcast",
 }
@@ -56,6 +59,8 @@ class Ledger(TorchDispatchMode):
         self.peaks: dict[str, int] = {}
         self.calls: dict[str, tuple[int, int, int]] = {}
         self.live, self.hidden, self.phase = 0, 0, "start"
+        self.sides: Any = None
+        """Host and GPU (deepspeed_two_sides.py), where a case offloads."""
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -65,9 +70,12 @@ class Ledger(TorchDispatchMode):
         gc.collect()
         self.peaks, self.calls = {}, {}
 
-    def track(self, tensor: torch.Tensor) -> None:
+    def known(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self.sizes
+
+    def track(self, tensor: torch.Tensor, *, on_host: bool = False) -> None:
         storage = tensor.untyped_storage()
-        key, size = storage.data_ptr(), -(-storage.nbytes() // 512) * 512
+        key, size = storage.data_ptr(), -(-storage.nbytes() // 512) * 512 * (not on_host)
         if key and key not in self.sizes:
             self.sizes[key] = size
             self.live += size
@@ -76,6 +84,8 @@ class Ledger(TorchDispatchMode):
 
     def _drop(self, key: int, _: object) -> None:
         self.live -= self.sizes.pop(key)
+        if self.sides is not None:
+            self.sides.bytes.pop(key, None)
         del self.guards[key]
 
     def _mark(self) -> None:
@@ -89,10 +99,17 @@ class Ledger(TorchDispatchMode):
         if func.namespace == "c10d" and name in NAMES:
             self._call(name, args)
         if not self.hidden:
-            for leaf in tree_leaves(out):
-                if isinstance(leaf, torch.Tensor):
-                    self.track(leaf)
+            self._enter(tree_leaves(out), args, kwargs or {})
         return out
+
+    def _enter(self, leaves: list[Any], args: Any, kwargs: Any) -> None:
+        on_host = self.sides is not None and self.sides.runs_on_host(args, kwargs)
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                if self.sides is not None and on_host and not self.known(leaf):
+                    self.sides.send(leaf)
+                else:
+                    self.track(leaf)
 
     def _call(self, name: str, args: tuple[Any, ...]) -> None:
         sizes = [t.nbytes for t in tree_leaves(args) if isinstance(t, torch.Tensor)]
@@ -119,9 +136,13 @@ def hide(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Done:
-    """A collective that has ended."""
+    """A collective that has ended; as NCCL's, it holds its tensors until it is waited for."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
 
     def wait(self) -> bool:
+        self.tensors = []
         return True
 
 
@@ -135,9 +156,44 @@ def isolate(call: Callable[..., Any]) -> Callable[..., Any]:
         copies = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         call(*args, **kwargs)
         tensors[0].copy_(copies[0])
-        return Done() if async_op else None
+        return Done(tensors) if async_op else None
 
     return isolated
+
+
+class Quantizer:
+    """ZeRO++'s kernels (csrc/quantization/pt_binding.cpp): what they return, with zeros in it."""
+
+    Symmetric = 0
+
+    def load(self) -> "Quantizer":
+        return self
+
+    @staticmethod
+    def new(size: int, dtype: torch.dtype) -> torch.Tensor:
+        tensor: torch.Tensor = hide(torch.zeros)(size, dtype=dtype)
+        LEDGER.track(tensor)
+        return tensor
+
+    def quantize(self, x: torch.Tensor, groups: int, *_: object) -> tuple[torch.Tensor, ...]:
+        scales = self.new(groups, torch.float32)
+        return self.new(x.numel(), torch.int8), scales
+
+    def dequantize(self, x: torch.Tensor, *given: Any) -> torch.Tensor:
+        _, _, bits, _ = given
+        wide = self.new(x.numel() * 8 // bits, torch.float16)
+        return wide.view(x.shape) if bits == 8 else wide
+
+    def swizzle_quant(
+        self, x: torch.Tensor, groups: int, bits: int, *_: object
+    ) -> tuple[torch.Tensor, ...]:
+        scales = self.new(groups, torch.float32)
+        return self.new(x.numel() * bits // 8, torch.int8), scales
+
+    def quantized_reduction(self, x: torch.Tensor, *given: Any) -> tuple[torch.Tensor, ...]:
+        _, _, groups, _, _, devices = given
+        scales = self.new(groups, torch.float32)
+        return self.new(x.numel() // devices, torch.int8), scales
 
 
 class FusedNorm(torch.autograd.Function):
@@ -159,9 +215,14 @@ class FusedNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grads = hide(FusedNorm.gradients)(grad, *ctx.saved_tensors)
-        for tensor in grads:
-            LEDGER.track(tensor)
-        return grads
+        kept = [
+            g if needed else None for g, needed in zip(grads, ctx.needs_input_grad, strict=True)
+        ]
+        del grads
+        for tensor in kept:
+            if tensor is not None:
+                LEDGER.track(tensor)
+        return tuple(kept)
 
     @staticmethod
     def gradients(
@@ -238,6 +299,8 @@ class Llama(nn.Module):
         self.embed = nn.Embedding(shape["vocabulary"], hidden)
         self.layers = nn.ModuleList(Block(*block) for _ in range(shape["layers"]))
         self.norm, self.head = Norm(hidden), nn.Linear(hidden, shape["vocabulary"], bias=False)
+        if shape.get("tied"):
+            self.head.weight = self.embed.weight
         angles = torch.polar(
             torch.ones(shape["tokens"], hidden // shape["heads"] // 2), torch.ones(())
         )
@@ -256,9 +319,42 @@ class Llama(nn.Module):
         return logits
 
 
+class Adapted(nn.Module):
+    """A frozen linear layer and its adapter."""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base_layer = layer
+        self.lora_a = nn.Linear(layer.in_features, rank, bias=False)
+        self.lora_b = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        base = self.base_layer(x)
+        out: torch.Tensor = base + self.lora_b(self.lora_a(x)) * 2.0
+        return out
+
+
+def adapt(model: Llama, tuning: dict[str, Any]) -> None:
+    """Freeze a model, put adapters beside the linear layers of its blocks, train some parts."""
+    model.requires_grad_(False)
+    for layer in model.layers:
+        for parent in (layer.attention, layer.mlp):
+            for name, child in list(parent.named_children()):
+                if tuning["rank"]:
+                    setattr(parent, name, Adapted(child, tuning["rank"]))
+    for part in tuning["trained"]:
+        count = int(part.removeprefix("last-")) if part.startswith("last-") else 0
+        for trained in list(model.layers)[-count:] if count else [getattr(model, part)]:
+            trained.requires_grad_(True)
+    if model.checkpointing == "reentrant":
+        model.embed.register_forward_hook(lambda *call: call[-1].requires_grad_(True))
+
+
 def configuration(case: dict[str, Any]) -> dict[str, Any]:
     zero = {"stage": int(case["strategy"].removeprefix("zero")), **case["deepspeed"]}
+    zero |= {f"offload_{name}": value for name, value in case.get("offload", {}).items()}
     config = {
+        "zero_force_ds_cpu_optimizer": False,
         "train_micro_batch_size_per_gpu": case["sequences"],
         "gradient_accumulation_steps": case["micro_steps"],
         "gradient_clipping": case["clip"],
@@ -275,19 +371,25 @@ def configuration(case: dict[str, Any]) -> dict[str, Any]:
 
 def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
     """Run steps; what is measured is the last one."""
+    os.environ["LOCAL_SIZE"] = str(case.get("ranks_per_node", dist.get_world_size()))
     torch.manual_seed(0)
+    LEDGER.phase = "start"
     before, start = LEDGER.live, 0
+    on_host_before = LEDGER.sides.held() if LEDGER.sides else 0
     with LEDGER:
         model = Llama(case)
         kind = {
             "foreach": case["implementation"] == "foreach",
             "fused": case["implementation"] == "fused",
         }
-        optimizer = torch.optim.AdamW(model.parameters(), **kind)
+        if "tuning" in case:
+            adapt(model, case["tuning"])
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, **kind)
         engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=configuration(case)
         )
-        del optimizer, model
+        del optimizer, model, trained
         size = (case["sequences"], case["shape"]["tokens"])
         batches = [
             torch.randint(0, case["shape"]["vocabulary"], (2, *size))
@@ -297,9 +399,12 @@ def measure(case: dict[str, Any], deepspeed: Any) -> dict[str, Any]:
             LEDGER.reset()
             start = LEDGER.live
             step(engine, batches)
+        held_on_host = LEDGER.sides.held() if LEDGER.sides else 0
     engine.destroy()
+    deepspeed.utils.groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # noqa: SLF001  # of this case
     peaks = {phase: peak - before for phase, peak in LEDGER.peaks.items()}
-    return {"resident": start - before, "peaks": peaks, "calls": LEDGER.calls}
+    host = {} if LEDGER.sides is None else {"host": held_on_host - on_host_before}
+    return {"resident": start - before, "peaks": peaks, "calls": LEDGER.calls, **host}
 
 
 def of_rank(rank: int, measured: dict[str, Any]) -> dict[str, Any]:
@@ -330,9 +435,14 @@ def main() -> None:
     deepspeed = importlib.import_module("deepspeed")
     deepspeed.utils.logger.setLevel(logging.ERROR)
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
+    deepspeed.ops.op_builder.QuantizerBuilder = Quantizer
     torch.set_num_threads(1)
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-    for case in json.loads(os.environ["CASES"]):
+    cases = json.loads(os.environ["CASES"])
+    if any("offload" in case for case in cases):
+        sides = importlib.import_module("deepspeed_two_sides")
+        LEDGER.sides = sides.tell_apart(LEDGER, deepspeed.accelerator.get_accelerator())
+    for case in cases:
         measured = of_rank(case.get("rank", 0), measure(case, deepspeed))
         if dist.get_rank() == 0:
             sys.stdout.write("\nMEASURED " + json.dumps(measured) + "\n")

@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from zeroplan.compute.gpu import gpu_price
+from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.memory.walk import peaks
@@ -41,17 +42,20 @@ def up_to(blocks: int) -> st.SearchStrategy[int]:
 def runs(draw: st.DrawFn) -> dict[str, Any]:
     """Keys of a run, with any of DeepSpeed's settings."""
     checkpointing = draw(st.sampled_from(["none", "full", "selective", "every-2", "every-3"]))
+    gpus, secondary = draw(st.sampled_from([(1, 1), (3, 1), (3, 3), (16, 1), (16, 4)]))
     keys: dict[str, Any] = {
         "strategy": draw(st.sampled_from(["zero0", "zero1", "zero2", "zero3"])),
         "blocks": draw(st.integers(1, 24)),
-        "gpus": draw(st.sampled_from([1, 3, 16])),
+        "gpus": gpus,
+        "zero_hpz_partition_size": secondary,
         "gradient_accumulation_steps": draw(st.integers(1, 5)),
         "activation_checkpointing": checkpointing,
         "checkpoint_reentrant": checkpointing != "selective" and draw(st.booleans()),
         "reduce_bucket_size": draw(up_to(30)),
         "overlap_comm": draw(st.booleans()),
         "contiguous_gradients": draw(st.booleans()),
-        "reduce_scatter": draw(st.booleans()),
+        "zero_quantized_weights": draw(st.booleans()),
+        "zero_quantized_gradients": draw(st.booleans()),
         "use_multi_rank_bucket_allreduce": draw(st.booleans()),
         "round_robin_gradients": draw(st.booleans()),
         "sub_group_size": draw(st.integers(1, 4 * BLOCK)),
@@ -60,6 +64,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
         "stage3_max_reuse_distance": draw(up_to(60)),
         "stage3_param_persistence_threshold": draw(st.sampled_from([0, 64, 5000])),
     }
+    keys["reduce_scatter"] = keys["zero_quantized_gradients"] or draw(st.booleans())
     for key in ("grad_accum_dtype", "communication_data_type"):
         if draw(st.booleans()):
             keys[key] = "fp32"
@@ -71,7 +76,11 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 def test_blocks_told_once_give_what_each_written_out_gives(keys: dict[str, Any]) -> None:
     question = _question(keys)
     plan = plan_for(question, question.strategies[0], {})
-    once, each = script(plan), script(_written_out(plan))
+    try:
+        once = script(plan)
+    except SpecError:  # a part that qwZ cannot quantise
+        reject()
+    each = script(_written_out(plan))
     assert once.resident == each.resident
     assert _calls(once) == _calls(each)
     assert _heights(once) == _heights(each)

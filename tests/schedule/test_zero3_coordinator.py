@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroplan.schedule.zero3_coordinator import coordinate
+from zeroplan.schedule.zero3_course import coordinate
 from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
 
 SIZES = (40, 3, 25, 60, 3, 10)
-LIMITS = {
+LIMITS: dict[str, Any] = {
     "micro_steps": 1,
     "prefetch_bucket": 0,
     "max_live": 1000,

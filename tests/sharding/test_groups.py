@@ -17,8 +17,11 @@ def test_groups_are_neighbours_and_what_lies_a_shard_group_apart(
     gpus = per_node * nodes
     if gpus % shard_size:
         return
-    found = groups(gpus=gpus, gpus_per_node=per_node, shard_size=shard_size)
+    found = groups(
+        gpus=gpus, gpus_per_node=per_node, shard_size=shard_size, secondary_size=shard_size
+    )
     _holds(found.shard, range(shard_size), per_node)
+    _holds(found.secondary, range(shard_size), per_node)
     _holds(found.replicate, range(0, gpus, shard_size), per_node)
     _holds(found.world, range(gpus), per_node)
 

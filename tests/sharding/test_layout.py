@@ -55,8 +55,10 @@ def test_a_group_is_its_parameters(
     assert group.shard_elements == sum(shards)
     assert group.flat_shard_bytes(itemsize) == _rounded(sum(shards) * itemsize)
     assert group.gathered_bytes(itemsize) == _rounded(ranks * sum(shards) * itemsize)
-    assert group.shards_bytes(itemsize) == sum(_rounded(s * itemsize) for s in shards)
-    assert group.unsharded_bytes(itemsize) == sum(_rounded(ranks * s * itemsize) for s in shards)
+    assert group.shards_bytes(lambda _: itemsize) == sum(_rounded(s * itemsize) for s in shards)
+    assert group.unsharded_bytes(lambda _: itemsize) == sum(
+        _rounded(ranks * s * itemsize) for s in shards
+    )
 
 
 def test_experts_fewer_than_ranks_are_padded_to_one_each() -> None:

@@ -40,6 +40,28 @@ NAN = float("nan")
             "checkpoint_reentrant = true does not go with",
         ),
         ({"gpus": 64, "reshard_after_forward": 5}, "does not divide the 64 ranks"),
+        ({"zero_hpz_partition_size": 5}, "zero_hpz_partition_size = 5 does not divide"),
+        (
+            {"zero_quantized_gradients": True, "reduce_scatter": False},
+            "zero_quantized_gradients = true needs reduce_scatter = true",
+        ),
+        ({"mics_shard_size": 4}, "DeepSpeed 0.19.8 has no MiCS. Set sharding.deepspeed.version"),
+        ({"mics_shard_size": 4, "version": "0.19.7"}, "DeepSpeed 0.19.7 has no MiCS."),
+        ({"mics_shard_size": 3, "version": "0.19.6"}, "mics_shard_size = 3 does not divide"),
+        (
+            {"mics_shard_size": 4, "version": "0.9.2", "zero_quantized_weights": True},
+            "does not go with ZeRO++'s keys",
+        ),
+        (
+            {
+                "mics_shard_size": 4,
+                "version": "0.19.6",
+                "mics_hierarchical_params_gather": True,
+                "gpus_per_node": 4,
+            },
+            "is one node of 4 GPUs: mics_hierarchical_params_gather needs several.",
+        ),
+        ({"version": "0.19"}, "a version such as 0.19.8"),
         ({"strategy": "none"}, "set gpus = 1, or another strategy."),
     ],
 )

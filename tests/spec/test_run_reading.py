@@ -94,8 +94,19 @@ def test_deepspeeds_defaults_are_those_of_its_own_configuration() -> None:
         "stage3_param_persistence_threshold": 100_000,
         "stage3_max_live_parameters": 1_000_000_000,
         "stage3_max_reuse_distance": 1_000_000_000,
+        "version": "0.19.8",
+        "mics_shard_size": "auto",
+        "mics_hierarchical_params_gather": False,
+        "zero_hpz_partition_size": 1,
+        "zero_quantized_weights": False,
+        "zero_quantized_gradients": False,
         "communication_data_type": "auto",
         "grad_accum_dtype": "auto",
+        "offload_param_buffer_count": 5,
+        "offload_param_buffer_size": 100_000_000,
+        "offload_param_max_in_cpu": 1_000_000_000,
+        "offload_optimizer_buffer_count": 4,
+        "offload_optimizer_ratio": 1.0,
     }
 
 

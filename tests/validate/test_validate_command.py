@@ -66,7 +66,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "code", "remedy"),
     [
         (["--strategy", "zero3"], 6, "validate one of none, ddp"),
-        (["--optimizer", "muon"], 3, "use one of"),
+        (["--optimizer", "muon"], 6, "under fsdp2"),
         (["--optimizer", "lion"], 6, "training.optimizer"),
         (["--loss", "chunked"], 6, "model.loss"),
         (["--compile"], 6, "model.compile"),
@@ -101,6 +101,12 @@ def test_an_absent_package_exits_with_6_and_says_how_to_get_it(
 def test_a_layer_that_no_class_has_here_exits_with_6(model_file: Callable[[str], str]) -> None:
     with pytest.raises(MissingPartError, match="ALiBi"):
         validate(model=model_file("bloom"), model_class="own", gpus=1, strategy="none")
+
+
+@pytest.mark.torch
+def test_an_image_whose_size_is_data_exits_with_6(model_file: Callable[[str], str]) -> None:
+    with pytest.raises(MissingPartError, match="reads the sizes of images from data"):
+        validate(model=model_file("qwen2_5_vl"), gpus=2, sequence_length=64)
 
 
 @pytest.mark.torch

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroplan.spec.moe import MixtureOfExperts, Storage
+from zeroplan.spec.moe import MixtureOfExperts, Router, Storage
 from zeroplan.workload.batch import Batch
+from zeroplan.workload.expert_loop import shares
 from zeroplan.workload.moe import mixture_of_experts
 from zeroplan.workload.tape import Tape
 
@@ -16,9 +17,9 @@ TOKENS: Final = 128
 SMALL: Final = MixtureOfExperts(hidden=256, experts=8, experts_per_token=2, width=384)
 
 
-def written(part: MixtureOfExperts, tokens: int = TOKENS) -> Tape:
+def written(part: MixtureOfExperts, tokens: int = TOKENS, **keys: Any) -> Tape:
     """Return the tape of one mixture on bf16 tokens."""
-    tape = Tape(Batch())
+    tape = Tape(Batch(**keys))
     mixture_of_experts(tape, tape.tensor("x", tokens, part.hidden), part)
     return tape
 
@@ -37,8 +38,11 @@ def shapes(part: MixtureOfExperts, role: str = "expert") -> list[tuple[int, ...]
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("experts", "chosen", "width"), [(8, 2, 384), (4, 1, 128), (16, 4, 64)])
-def test_saved_tensors_are_those_of_transformers(experts: int, chosen: int, width: int) -> None:
-    """Equal to the byte for a real block of Qwen3-MoE with grouped matmuls."""
+@pytest.mark.parametrize(("form", "name"), [("grouped", "grouped_mm"), ("loop", "eager")])
+def test_saved_tensors_are_those_of_transformers(
+    experts: int, chosen: int, width: int, form: str, name: str
+) -> None:
+    """Equal to the byte for a real block of Qwen3-MoE, whatever experts the tokens chose."""
     torch = pytest.importorskip("torch")
     module = pytest.importorskip("transformers.models.qwen3_moe.modeling_qwen3_moe")
     config = pytest.importorskip("transformers").Qwen3MoeConfig(
@@ -48,7 +52,7 @@ def test_saved_tensors_are_those_of_transformers(experts: int, chosen: int, widt
         num_experts_per_tok=chosen,
         norm_topk_prob=True,
     )
-    config._experts_implementation = "grouped_mm"  # noqa: SLF001 no public switch
+    config._experts_implementation = name  # noqa: SLF001 no public switch
     block = module.Qwen3MoeSparseMoeBlock(config).to(torch.bfloat16)
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
@@ -65,7 +69,43 @@ def test_saved_tensors_are_those_of_transformers(experts: int, chosen: int, widt
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         block(x)
     part = replace(SMALL, experts=experts, experts_per_token=chosen, width=width)
-    assert saved_bytes(written(part)) == sum(kept.values())
+    assert saved_bytes(written(part, experts=form)) == sum(kept.values())
+
+
+@given(
+    routed=st.integers(1, 5000),
+    experts=st.integers(1, 64),
+    imbalance=st.floats(1, 100, allow_nan=False),
+)
+def test_the_loop_gives_every_routed_token_an_expert(
+    routed: int, experts: int, imbalance: float
+) -> None:
+    rows = list(shares(routed, experts, imbalance))
+    assert len(rows) == experts
+    assert sum(rows) == routed
+    assert min(rows) >= 0
+
+
+def test_an_uneven_loop_keeps_as_much_and_its_fullest_expert_more() -> None:
+    """Without expert parallelism the routed tokens are as many as ever."""
+    even, uneven = (written(SMALL, experts="loop", expert_imbalance=each) for each in (1.0, 2.5))
+    assert saved_bytes(even) == saved_bytes(uneven)
+    gathered = [
+        max(op.outputs[0].rows for op in tape.operations if op.name == "gathered tokens")
+        for tape in (even, uneven)
+    ]
+    assert gathered == [TOKENS * 2 // 8, TOKENS * 2 // 8 * 2.5]
+
+
+@pytest.mark.parametrize("step", [8, 16, 32])
+def test_aligned_experts_have_room_for_the_worst_case(step: int) -> None:
+    """torchtitan rounds n + E a up to a, whatever the experts get."""
+    (rows,) = {
+        op.outputs[0].rows
+        for op in written(SMALL, expert_alignment=step).operations
+        if op.name == "experts up"
+    }
+    assert rows == TOKENS * 2 + 8 * step
 
 
 @given(
@@ -109,7 +149,7 @@ def test_storage_decides_what_dim_0_is(storage: Storage, expected: list[tuple[in
 
 def test_transposed_and_biased_experts_are_those_of_gpt_oss() -> None:
     """Weights [experts, in, out]; biases [experts, out], in the order in which they are read."""
-    part = replace(SMALL, transposed=True, bias=True, router_bias=True)
+    part = replace(SMALL, transposed=True, bias=True, router=Router(bias=True))
     assert shapes(part) == [(8, 256, 768), (8, 768), (8, 384, 256), (8, 256)]
     assert shapes(part, "router") == [(8, 256), (8,)]
 

@@ -6,16 +6,16 @@ from typing import Final, get_args
 
 from zeroplan.backtesting.record import Backtest, Score, Skip
 from zeroplan.backtesting.table import Cells, read_table
-from zeroplan.comm.collectives import collective_seconds
+from zeroplan.comm.collectives import collective_seconds, collective_uncertainty
 from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware import Catalogue, Gpu, Link, load_catalogue
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.sharding.groups import Group
-from zeroplan.units import GIGABIT, MIB
+from zeroplan.units import GIGABIT, MIB, ceil_div
 
-__all__ = ["backtest_collectives"]
+__all__ = ["Measured", "backtest_collectives", "measured_collectives"]
 
 COLUMNS: Final = ("fabric", "collective", "gpu", "n_gpus", "message_bytes", "time_us")
 
@@ -35,11 +35,22 @@ BETWEEN: Final = {
 }
 """Fabrics between nodes: the technology of their links."""
 
+ALIASES: Final = {"infiniband": "ib"}
+"""What a GPU's usual links are called, where it is not the technology."""
+
+SOCKETS: Final = ("ethernet", "tcp", "tcp_on_slingshot")
+"""Fabrics that are plain TCP, whatever the NICs."""
+
 SIZE_CLASSES: Final = ((1, "<=1MiB"), (16, "1-16MiB"), (256, "16-256MiB"))
 """Largest message of a class. [MiB]"""
 
 NICS: Final = re.compile(r"(\d+)x(\d+)")
 """NICs of a node and the line rate of one [Gbit/s], as in "8x400 RoCE"."""
+
+DOMAIN: Final = re.compile(r"NVL(\d+)")
+"""GPUs that NVLink joins across the trays of a rack, as in "NVL72": one node to NCCL."""
+
+IN_PLACE: Final = {"yes": True, "no": False}
 
 WORD: Final = re.compile(r"[a-z0-9]+")
 
@@ -53,6 +64,29 @@ class _Hardware:
     catalogue: Catalogue
     links: tuple[Link, ...]
     """All links, in the order of their ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A row of the table: a call, the links it ran on, and how long it took."""
+
+    cells: Cells
+    call: Collective
+    wires: Fabric
+    in_place: bool | None
+    """Unknown where the row does not say."""
+    seconds: float
+
+    @property
+    def size_class(self) -> str:
+        """The class of its message's size."""
+        size = self.call.message_bytes
+        return next((name for top, name in SIZE_CLASSES if size <= top * MIB), ">256MiB")
+
+    @property
+    def outer(self) -> Link:
+        """The link that the call is told apart by: between nodes if there are several."""
+        return self.wires.inter if self.call.group.nodes > 1 else self.wires.intra
 
 
 def backtest_collectives(path: str | Path, *, profiles: Path | None = None) -> Backtest:
@@ -71,40 +105,58 @@ def backtest_collectives(path: str | Path, *, profiles: Path | None = None) -> B
         The file is no such table; a row that cannot be predicted is skipped instead.
 
     """
-    catalogue = load_catalogue(profiles)
+    measured, skipped = measured_collectives(path, load_catalogue(profiles))
+    return Backtest(rows=tuple(_score(each) for each in measured), skipped=tuple(skipped))
+
+
+def measured_collectives(
+    path: str | Path, catalogue: Catalogue
+) -> tuple[list[Measured], list[Skip]]:
+    """Read every row of a table of collectives, or why it cannot be priced."""
     links = tuple(catalogue.link(link_id) for link_id in catalogue.link_ids())
     hardware = _Hardware(catalogue=catalogue, links=links)
-    rows: list[Score] = []
+    rows: list[Measured] = []
     skipped: list[Skip] = []
     for cells in read_table(Path(path), COLUMNS):
         try:
-            rows.append(_score(cells, hardware))
+            rows.append(_measured(cells, hardware))
         except SpecError as error:
             skipped.append(Skip(id=cells.id, why=str(error)))
-    return Backtest(rows=tuple(rows), skipped=tuple(skipped))
+    return rows, skipped
 
 
-def _score(cells: Cells, hardware: _Hardware) -> Score:
-    measured = cells.positive("time_us")
-    if measured is None:
+def _measured(cells: Cells, hardware: _Hardware) -> Measured:
+    microseconds = cells.positive("time_us")
+    if microseconds is None:
         raise SpecError("time_us is blank")
     gpu = hardware.catalogue.gpu(cells.text("gpu").lower())
     call = _collective(cells)
-    seconds = collective_seconds(call, _wires(cells, call.group, gpu, hardware))
-    if cells.text("in_place").lower() == "no":
-        seconds += _copy_seconds(call, gpu)
+    return Measured(
+        cells=cells,
+        call=call,
+        wires=_wires(cells, call.group, gpu, hardware),
+        in_place=IN_PLACE.get(cells.text("in_place").lower()),
+        seconds=microseconds * MICRO,
+    )
+
+
+def _score(row: Measured) -> Score:
+    seconds = collective_seconds(row.call, row.wires, in_place=row.in_place)
+    uncertainty = collective_uncertainty(row.call, row.wires)
     return Score(
-        id=cells.id,
-        source_id=cells.text("source"),
+        id=row.cells.id,
+        source_id=row.cells.text("source"),
         group={
-            "fabric": cells.text("fabric").lower(),
-            "collective": call.name,
-            "size_class": _size_class(call.message_bytes),
+            "fabric": row.cells.text("fabric").lower(),
+            "collective": row.call.name,
+            "size_class": row.size_class,
         },
         metric="seconds",
-        measured=measured * MICRO,
+        measured=row.seconds,
         predicted=seconds,
-        filled_in=tuple(cells.filled),
+        low=seconds / (1 + uncertainty),
+        high=seconds * (1 + uncertainty),
+        filled_in=tuple(row.cells.filled),
     )
 
 
@@ -129,12 +181,12 @@ def _collective(cells: Cells) -> Collective:
 def _group(cells: Cells) -> Group:
     ranks = cells.whole("n_gpus")
     nodes = _or_filled(cells, "n_nodes", 1)
-    return Group(
-        name="world",
-        ranks=ranks,
-        nodes=nodes,
-        ranks_per_node=_or_filled(cells, "gpus_per_node", max(1, ranks // nodes)),
-    )
+    per_node = _or_filled(cells, "gpus_per_node", max(1, ranks // nodes))
+    domain = DOMAIN.search(cells.text("intra_link"))
+    if domain is not None:
+        per_node = min(ranks, int(domain[1]))
+        nodes = ceil_div(ranks, per_node)
+    return Group(name="world", ranks=ranks, nodes=nodes, ranks_per_node=per_node)
 
 
 def _or_filled(cells: Cells, column: str, default: int) -> int:
@@ -150,17 +202,33 @@ def _wires(cells: Cells, group: Group, gpu: Gpu, hardware: _Hardware) -> Fabric:
     intra = _intra(name, cells.text("intra_link"), gpu, hardware)
     per_node = group.ranks_per_node
     if name in INSIDE or group.nodes == 1:
-        return fabric(intra=intra, inter=intra, gpus_per_node=per_node, node=None)
+        return fabric(intra=intra, inter=intra, gpus_per_node=per_node, node=None, gpu=gpu)
     if name not in BETWEEN:
         raise SpecError(f"fabric {name!r} is not known.{perhaps(name, (*INSIDE, *BETWEEN))}")
     words = cells.text("inter_link")
-    inter = _nearest(BETWEEN[name], "cluster", words, hardware.links)
-    wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=None)
+    inter = _inter(BETWEEN[name], name, words, gpu, hardware)
+    wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=None, gpu=gpu)
     nics = NICS.search(words)
     if nics is None:
         cells.filled.append("inter_link")
         return wires
-    return replace(wires, node_bytes_per_second=int(nics[1]) * int(nics[2]) * GIGABIT)
+    line = int(nics[1]) * int(nics[2]) * GIGABIT * _trays(cells, group)
+    return replace(wires, node_bytes_per_second=line)
+
+
+def _inter(kind: str, fabric_name: str, words: str, gpu: Gpu, hardware: _Hardware) -> Link:
+    """Return the link between nodes that a row describes; the GPU's usual one without a rate."""
+    alias = ALIASES.get(kind, kind)
+    if NICS.search(words) is None and alias in gpu.usual_links:
+        return hardware.catalogue.link(gpu.usual_links[alias].value)
+    described = words if fabric_name not in SOCKETS else f"ethernet {words}"
+    return _nearest(kind, "cluster", described, hardware.links)
+
+
+def _trays(cells: Cells, group: Group) -> int:
+    """Return the hosts, each with its NICs, that make one NVLink domain."""
+    per_host = cells.text("gpus_per_node")
+    return group.ranks_per_node // int(per_host) if per_host.isdecimal() else 1
 
 
 def _intra(fabric_name: str, words: str, gpu: Gpu, hardware: _Hardware) -> Link:
@@ -183,15 +251,3 @@ def _nearest(kind: str, scope: str, description: str, links: tuple[Link, ...]) -
         return shared, -abs(link.bandwidth_bytes_per_second.value - rate)
 
     return max((x for x in links if x.kind == kind and x.scope == scope), key=nearness)
-
-
-def _copy_seconds(call: Collective, gpu: Gpu) -> float:
-    """Time in which an out-of-place gather or scatter copies its own shard. [s]"""
-    if call.name == "all_reduce":
-        return 0.0
-    share: float = call.message_bytes / call.group.ranks
-    return share / gpu.collective_copy_bytes_per_second.value
-
-
-def _size_class(message_bytes: int) -> str:
-    return next((name for top, name in SIZE_CLASSES if message_bytes <= top * MIB), ">256MiB")

@@ -13,7 +13,7 @@ from zeroplan.estimation.record import Memory
 from zeroplan.hardware import load_catalogue
 from zeroplan.units import GIB
 
-__all__ = ["Progress", "backtest"]
+__all__ = ["Progress", "backtest", "score", "step_seconds"]
 
 Progress = Callable[[int, int], None]
 """Told the rows done and the rows in all."""
@@ -65,7 +65,7 @@ def _scores(cells: Cells, profiles: Path | None) -> list[Score]:
     """Predict one row; SpecError says why not."""
     if cells.text("outcome").lower() not in ("", "ok"):
         raise SpecError(f"outcome {cells.text('outcome')!r}: nothing was measured")
-    seconds, peak = _step_seconds(cells), _peak_bytes(cells)
+    seconds, peak = step_seconds(cells), _peak_bytes(cells)
     if seconds is None and peak is None:
         raise SpecError("neither a step time nor a peak of a stated memory_kind was measured")
     (estimate,) = answer(question_of_row(cells, profiles)).estimates
@@ -73,20 +73,21 @@ def _scores(cells: Cells, profiles: Path | None) -> list[Score]:
     if seconds is not None:
         time = estimate.time
         band = (time.low_seconds, time.high_seconds)
-        scores.append(_score(cells, "step_seconds", seconds, time.step_seconds, band))
+        scores.append(score(cells, "step_seconds", seconds, time.step_seconds, band))
     if peak is not None:
         predicted = MEMORY[_memory_kind(cells)](estimate.memory)
-        scores.append(_score(cells, "peak_bytes", peak, predicted))
+        scores.append(score(cells, "peak_bytes", peak, predicted))
     return scores
 
 
-def _score(
+def score(
     cells: Cells,
     metric: Metric,
     measured: float,
     predicted: float | None,
     band: tuple[float | None, float | None] = (None, None),
 ) -> Score:
+    """Lay a prediction beside its measurement; SpecError where there is no prediction."""
     if predicted is None:
         raise SpecError(f"{metric} is not known in this version")
     source = cells.text("source_id") or "not stated"
@@ -103,7 +104,7 @@ def _score(
     )
 
 
-def _step_seconds(cells: Cells) -> float | None:
+def step_seconds(cells: Cells) -> float | None:
     """Return the measured step time, through the tokens per second where these are given. [s]"""
     rate = cells.positive("tokens_per_s_per_gpu")
     if rate is None:

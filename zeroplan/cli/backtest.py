@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from zeroplan.cli.files import write_whole
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import SpecError, UsageError
@@ -21,8 +22,11 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan backtest runs.csv",
     "zeroplan backtest runs.csv --tolerance 0.1 --output errors.csv",
+    "zeroplan backtest runs.csv --plot parity.png --output parity.csv",
     "zeroplan backtest --collectives nccl.csv --json",
 )
+
+PICTURES: Final = (".png", ".svg", ".pdf")
 
 SILENT_SECONDS: Final = 1.0
 """Progress is shown after this. [s]"""
@@ -51,6 +55,10 @@ def backtest(
         str | None,
         typer.Option("--output", "-o", metavar="OUT.csv", help="Write every prediction there."),
     ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="OUT.png", help="Draw predicted over measured; svg and pdf work too."),
+    ] = None,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -70,7 +78,9 @@ def backtest(
         why = f"the first, {first.id}: {first.why}" if first else "it has no rows"
         raise SpecError(f"{file}: no row can be predicted; {why}")
     if output is not None:
-        _write(Path(output), result.to_csv())
+        write_whole(Path(output), result.to_csv(), "--output")
+    if plot is not None:
+        _draw(result, Path(plot))
     if as_json:
         sys.stdout.write(f"{result.to_json()}\n")
     else:
@@ -105,16 +115,18 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: under another name first."""
-    part = path.with_name(f"{path.name}.part")
+def _draw(result: "Backtest", path: Path) -> None:
+    """Draw a chart and tell in words what it shows."""
+    if path.suffix not in PICTURES:
+        known = ", ".join(PICTURES)
+        raise UsageError(f"--plot {path}: a picture's name ends in one of {known}.")
+    from zeroplan.report.parity import write_parity  # noqa: PLC0415  # matplotlib takes its time
+
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        words = write_parity(result, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UsageError(f"--output {path}: {error.strerror}.") from None
-    sys.stderr.write(f"wrote {path}\n")
+        raise UsageError(f"--plot {path}: {error.strerror}.") from None
+    sys.stderr.write(f"wrote {path}: {words}\n")
 
 
 def _progress() -> Callable[[int, int], None]:

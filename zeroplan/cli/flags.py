@@ -12,13 +12,15 @@ import typer
 
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
-from zeroplan.spec import run
+from zeroplan.spec import deepspeed, run, tuning
 from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
 __all__ = ["SpecCommand", "takes_run"]
 
+_NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
+"""Names that are not the key's own: it would be too short, or is another option's."""
 _SHORT: Final = {
     "model.source": "-m",
     "training.sequence_length": "-s",
@@ -28,6 +30,7 @@ _SHORT: Final = {
 _PANELS: Final = {
     "model": "Model",
     "training": "Training",
+    "tuning": "Tuning",
     "sharding": "Sharding",
     "sharding.deepspeed": "DeepSpeed",
     "cluster": "Cluster",
@@ -73,7 +76,7 @@ def _run(spec: str | None, texts: dict[str, str | None]) -> run.Run:
 
 
 def _flag(dotted: str) -> str:
-    name = "model" if dotted == "model.source" else dotted.rpartition(".")[2]
+    name = _NAMES.get(dotted, dotted.rpartition(".")[2])
     return f"--{name.replace('_', '-')}"
 
 
@@ -111,9 +114,10 @@ def _help(key: Key) -> str:
 @cache
 def _sentences() -> dict[tuple[str, str], str]:
     """Return the sentence under each field of the records, which only their source holds."""
-    tree = ast.parse(inspect.getsource(run))
+    trees = (ast.parse(inspect.getsource(module)) for module in (run, tuning, deepspeed))
     return {
         (record.name, field.target.id): ast.literal_eval(doc.value)
+        for tree in trees
         for record in tree.body
         if isinstance(record, ast.ClassDef)
         for field, doc in pairwise(record.body)

@@ -15,7 +15,7 @@ from rich.table import Table
 from zeroplan.errors import SpecError
 from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion
 from zeroplan.hardware.check import faults
-from zeroplan.hardware.profile import SCHEMA_VERSION, Gpu, Profile, entries
+from zeroplan.hardware.profile import SCHEMA_VERSION, Fit, Gpu, Link, Profile, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.hardware.read import Source
 from zeroplan.units import GB, GIB, MIB, TERA
@@ -60,6 +60,8 @@ _COLUMNS: Final = {
         "bandwidth_bytes_per_second": "line rate",
         "bandwidth_efficiency": "share reached",
         "latency_seconds": "step",
+        "small_message_base_seconds": "start",
+        "fitted_points": "fitted to",
     },
     "nodes": {
         "id": "node",
@@ -149,6 +151,8 @@ def _row(profile: Profile, group: str) -> dict[str, Any]:
     if isinstance(profile, Gpu):
         peaks = profile.peak_flop_per_second
         row["dense_16_bit_flop_per_second"] = peaks.get("bf16", peaks.get("fp16"))
+    if isinstance(profile, Link):
+        row["fitted_points"] = profile.fit.points if profile.fit else None
     return {
         key: entry.value if isinstance(entry, Quantity | Choice) else entry
         for key, entry in row.items()
@@ -182,10 +186,35 @@ def _print_profile(profile: Profile, sources: dict[str, Source]) -> None:
         table.add_row(escape(key), *_cells(entry), entry.kind, numbers[entry.source])
     console.print(escape(f"{profile.id}, revision {profile.revision}: {profile.name}"))
     console.print(table)
+    if isinstance(profile, Link) and profile.fit is not None:
+        _print_fit(profile.fit, console)
     notes = [f"  {key}: {entry.note}" for key, entry in entries(profile) if entry.note]
     titles = [f"  {numbers[key]}  {source.title} {source.url}" for key, source in sources.items()]
     for line in ("Notes", *notes, "", "Sources", *titles):
         console.print(escape(line.rstrip()), soft_wrap=True)
+
+
+def _print_fit(fit: Fit, console: Console) -> None:
+    """Print where the fitted numbers come from, where they hold and how well."""
+    small, large = fit.smallest_bytes / MIB, fit.largest_bytes / MIB
+    ranks = f"{fit.fewest_ranks} to {fit.most_ranks} GPUs"
+    median = fit.median_error_large, fit.median_error_medium, fit.median_error_small
+    lines = [
+        "Fit",
+        f"  {fit.command}, {fit.date}",
+        f"  {fit.points:,} points of {', '.join(fit.sources)}",
+        f"  messages of {small:,.4g} to {large:,.6g} MiB, {ranks}",
+        f"  median error above 16 MiB, from 1 MiB, below: {', '.join(map(_share, median))}",
+    ]
+    if fit.held_out:
+        held = fit.held_out_error_large, fit.held_out_error_medium, fit.held_out_error_small
+        lines.append(f"  the same held out: {', '.join(map(_share, held))} ({fit.held_out})")
+    for line in (*lines, ""):
+        console.print(escape(line), soft_wrap=True)
+
+
+def _share(error: float | None) -> str:
+    return "-" if error is None else f"{error:.1%}"
 
 
 def _cells(entry: Quantity | Choice) -> tuple[str, str]:

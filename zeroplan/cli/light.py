@@ -14,7 +14,15 @@ from zeroplan.errors import UsageError, perhaps
 
 __all__ = ["COMMANDS", "LightCommand", "LightGroup"]
 
-COMMANDS: Final = ("estimate", "explain", "inspect", "validate", "backtest", "hardware")
+COMMANDS: Final = (
+    "estimate",
+    "explain",
+    "inspect",
+    "validate",
+    "calibrate",
+    "backtest",
+    "hardware",
+)
 """Modules of `zeroplan.cli`, each with an `app`, in the order of the help page."""
 
 

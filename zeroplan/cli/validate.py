@@ -10,7 +10,8 @@ from zeroplan.cli.flags import SpecCommand, takes_run
 from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import UnfitError, convert, describe, parse
-from zeroplan.spec.run import Range, Run
+from zeroplan.spec.run import Run
+from zeroplan.spec.words import Range
 from zeroplan.validate.record import Backend, ModelClass, Validation
 
 __all__ = ["EXAMPLES", "app"]

@@ -1,38 +1,48 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 
-from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
 from zeroplan.compute.gpu import gpu_price
+from zeroplan.compute.offload import offload_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
-from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.estimation.communication import communication
+from zeroplan.estimation.resolve import Question, ranks_per_node, resolve, strategy_groups
+from zeroplan.estimation.steps import (
+    KEPT,
+    Clocked,
+    Counted,
+    Structure,
+    WrittenStep,
+    counted_model,
+    shared,
+    structure,
+    timed,
+    write,
+)
 from zeroplan.memory.device import DeviceMemory, device_memory
-from zeroplan.memory.walk import Peak, trace
-from zeroplan.records import dataclass
-from zeroplan.schedule import script
-from zeroplan.schedule.events import CollectiveName, Phase, Script
-from zeroplan.schedule.plan import Joined, Plan
+from zeroplan.memory.host import host_memory
+from zeroplan.memory.walk import Peak
+from zeroplan.schedule.copies import COPIES
+from zeroplan.schedule.events import Script
+from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import dtypes
-from zeroplan.sharding.groups import GroupName
-from zeroplan.sharding.states import states
+from zeroplan.sharding.offload import offloading, updated_on_host
+from zeroplan.sharding.states import States, states
 from zeroplan.sharding.strategies import Sharding
+from zeroplan.sharding.tuning import tuned_dtypes, tuning
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing.band import step_band
-from zeroplan.timing.walk import Timing, walk
-from zeroplan.workload.batch import Batch
-from zeroplan.workload.count import count_flop
+from zeroplan.timing.host import host_price
+from zeroplan.timing.walk import Timing
+from zeroplan.workload.count import parameter_counts, training_flop_per_token
 from zeroplan.workload.liveness import recompute
-from zeroplan.workload.model import Workload, workload
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
-
-
-Counted = dict[bool, tuple[Workload, Joined]]
-"""What the strategies of a question share: one workload under autocast, one without."""
 
 
 def estimate(
@@ -65,76 +75,93 @@ def estimate(
 
 def answer(question: Question) -> record.Estimate:
     """Answer a question whose model and hardware are there already."""
-    counted: Counted = {}
-    answers = tuple(_answer(question, row, counted) for row in question.strategies)
+    answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
+    plan = _written(structure(question, question.strategies[0])).plan
+    total, trained = parameter_counts(question.architecture, plan.workload)
     return record.Estimate(
         inputs=question.run,
+        total_parameters=total,
+        trainable_parameters=trained,
         assumptions=assumptions(question),
         notes=(*question.notes, *ignored_keys(question.run, named)),
         estimates=answers,
     )
 
 
-def _answer(question: Question, row: Sharding, counted: Counted) -> record.StrategyEstimate:
-    plan = plan_for(question, row, counted)
-    step = script(plan)
-    device, memory = _memory(question, plan, step)
+def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
+    written = _written(structure(question, row))
+    plan = written.plan
+    device, memory = _memory(question, written)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     overlaps = question.run.cluster.backend == "nccl"
-    timing = walk(step, price, question.wires, overlaps=overlaps)
+    compiled = question.run.model.compile
+    timing = timed(
+        Clocked(
+            written=written,
+            price=price,
+            wires=question.wires,
+            host=host_price(row, compiled=compiled),
+            offload=offload_price(question.gpu, ranks_per_node(question.run)),
+            overlaps=overlaps,
+            fuses=compiled,
+        )
+    )
     return record.StrategyEstimate(
         strategy=row.strategy,
         verdict=device.verdict,
         memory=memory,
-        communication=_communication(question, step),
+        communication=communication(question, written.sent),
         time=_time(question, plan, timing),
     )
+
+
+@lru_cache(maxsize=KEPT)
+def _written(asked: Structure) -> WrittenStep:
+    return write(plan_for(asked.question, asked.row, shared(asked.trained)))
 
 
 def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
     """Join what a strategy is written from; workloads counted before are taken from `counted`."""
     run = question.run
-    held = dtypes(row, run.training)
-    if held.autocast not in counted:
-        batch = Batch(
-            sequences=run.training.micro_batch_size,
-            sequence_length=run.training.sequence_length,
-            dtype=run.training.compute_dtype,
-            attention=run.model.attention,
-            norm=run.model.norm,
-            rope=run.model.rope,
-            loss=run.model.loss,
-            keep_logits=run.model.keep_logits,
-            compile=run.model.compile,
-            autocast=held.autocast,
-        )
-        counted[held.autocast] = workload(question.architecture, batch), Joined()
-    work, joined = counted[held.autocast]
+    held, offload = dtypes(row, run.training), offloading(row, run.sharding)
+    if offload.optimizer != "none":
+        held = updated_on_host(held, run.training, by_torch=offload.by_torch)
+    held = tuned_dtypes(held, row, run)
+    part = tuning(held, row, run)
+    work, joined = counted_model(question, counted, autocast=held.autocast, part=part)
+    reference = run.training.reference_model and counted_model(question, counted, autocast=False)
     return Plan(
         workload=work,
         joined=joined,
+        reference=reference[0] if reference else None,
         row=row,
         dtypes=held,
         groups=strategy_groups(row, run),
         training=run.training,
         choice=run.sharding,
+        offload=offload,
     )
 
 
-def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory, record.Memory]:
-    found = trace(step)
+def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
+    plan, step, found = written.plan, written.step, written.found
     by_phase = found.phases
     highest = max(by_phase.values(), key=lambda peak: peak.bytes)
     communicators = plan.groups.communicators
     device = device_memory(found, question.gpu, communicators)
-    owned = states(plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks)
+    owned = states(
+        plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks, offload=plan.offload
+    )
     breakdown = {str(c): size for c, size in highest.breakdown.items()}
     breakdown["workspaces"] = device.workspaces_bytes
+    host = host_memory(
+        plan, step, ranks_per_node(question.run), question.run.cluster.host_memory_bytes
+    )
     return device, record.Memory(
-        parameters_bytes=owned.parameters_bytes,
+        parameters_bytes=owned.parameters_bytes + _copies_bytes(step),
         gradients_bytes=owned.gradients_bytes,
-        optimizer_bytes=owned.optimizer_bytes,
+        optimizer_bytes=_optimizer_bytes(owned, step),
         peak_tensor_bytes=highest.bytes,
         peak_allocated_bytes=device.allocated_bytes,
         peak_moment=moment_name(highest),
@@ -148,7 +175,27 @@ def _memory(question: Question, plan: Plan, step: Script) -> tuple[DeviceMemory,
         device_bytes=device.device_bytes,
         usable_bytes=device.usable_bytes,
         headroom_bytes=device.usable_bytes - device.device_bytes,
+        host_bytes=host.held_bytes,
+        host_load_bytes=host.load_bytes,
+        host_save_bytes=host.save_bytes,
+        nvme_bytes=host.nvme_bytes,
+        checkpoint_bytes=host.checkpoint_bytes,
+        host_memory_bytes=host.available_bytes,
+        host_verdict=host.verdict,
     )
+
+
+def _copies_bytes(step: Script) -> int:
+    """Return what stands beside the model: an average, a reference model [B]."""
+    copies = (c for c in step.resident if c.owner in COPIES and c.category == "parameters")
+    return int(sum(each.bytes for each in copies))
+
+
+def _optimizer_bytes(owned: States, step: Script) -> int:
+    """Return what the optimizer keeps: its storages where no figure per parameter says it [B]."""
+    if owned.optimizer_bytes is not None:
+        return int(owned.optimizer_bytes)
+    return int(sum(each.bytes for each in step.resident if each.category == "optimizer"))
 
 
 def moment_name(peak: Peak) -> str:
@@ -163,66 +210,24 @@ def moment_name(peak: Peak) -> str:
     return f"{event.phase}, {owner}" if plain else f"{event.phase}, {owner}, {event.name}"
 
 
-@dataclass(slots=True)
-class _Sum:
-    """All calls of one collective in one phase and group."""
-
-    count: int = 0
-    input_bytes: int = 0
-    output_bytes: int = 0
-    wire_bytes: float = 0.0
-    seconds: float = 0.0
-
-
-def _communication(question: Question, step: Script) -> record.Communication:
-    sums: dict[tuple[CollectiveName, Phase, GroupName], _Sum] = {}
-    between = 0.0
-    for event, times in step.calls():
-        call = event.collective
-        if call is None:
-            continue
-        one = sums.setdefault((call.name, event.phase, call.group.name), _Sum())
-        one.count += times
-        one.input_bytes += times * call.input_bytes
-        one.output_bytes += times * call.output_bytes
-        one.wire_bytes += times * call.wire_bytes
-        one.seconds += times * collective_seconds(call, question.wires)
-        between += times * inter_node_wire_bytes(call)
-    return record.Communication(
-        collectives=tuple(
-            record.Collective(
-                name=name,
-                phase=phase,
-                group=group,
-                count=one.count,
-                input_bytes=one.input_bytes,
-                output_bytes=one.output_bytes,
-                wire_bytes=round(one.wire_bytes),
-                seconds=one.seconds,
-            )
-            for (name, phase, group), one in sums.items()
-        ),
-        wire_bytes=round(sum(one.wire_bytes for one in sums.values())),
-        inter_node_wire_bytes=round(between),
-    )
-
-
 def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
 
-    Model FLOPs are three forward passes; hardware FLOPs add what is recomputed.
+    Model FLOPs are three forward passes, less what frozen weights save; hardware FLOPs add what is
+    recomputed.
     """
     tokens = plan.workload.batch.tokens * plan.micro_steps
-    flop = count_flop(plan.workload)
-    model = 3 * flop.forward_flop * tokens
+    model = training_flop_per_token(plan.workload) * tokens
     again = _recomputed_flop(plan) * plan.micro_steps
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second
     low, high = step_band(timing, question.gpu, question.wires)
-    exposed = timing.exposed_communication_seconds
+    exposed, offload = timing.exposed_communication_seconds, timing.exposed_offload_seconds
     bound: record.Bound = "compute"
-    if exposed > timing.compute_seconds:
+    if exposed > max(timing.compute_seconds, offload):
         bound = "communication"
+    elif offload > timing.compute_seconds:
+        bound = "offload"
     elif timing.matmul_seconds + timing.attention_seconds < timing.compute_seconds / 2:
         bound = "memory_bandwidth"
     return record.Time(
@@ -231,6 +236,8 @@ def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
         optimizer_seconds=timing.optimizer_seconds,
         communication_seconds=timing.communication_seconds,
         exposed_communication_seconds=exposed,
+        offload_seconds=timing.offload_seconds,
+        exposed_offload_seconds=offload,
         low_seconds=low,
         high_seconds=high,
         bound_by=bound,
@@ -248,7 +255,7 @@ def _recomputed_flop(plan: Plan) -> float:
     modes = Counter((u, plan.checkpointing(i)) for i, u in enumerate(plan.units))
     flop = 0.0
     for (unit, mode), times in modes.items():
-        if mode == "full":
+        if mode in ("full", "offloaded"):
             flop += times * sum(operation.flop for operation in unit.operations)
         elif mode == "selective":
             again = (step for step in recompute(unit, mode) if step.direction == "forward")

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 
-from zeroplan.compute.price import DISPATCH
+from zeroplan.compute.offload import offload_guesses
+from zeroplan.compute.price import FLOAT8_EFFICIENCY, HALF_RATE_KEYS
 from zeroplan.estimation.record import Assumption
 from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION
-from zeroplan.timing.band import RESIDUAL
+from zeroplan.memory.host import PROCESS_BYTES
+from zeroplan.sharding.optimizers import update_guesses
+from zeroplan.timing.band import FASTER, SLOWER
+from zeroplan.timing.host import host_guesses
 from zeroplan.units import Guess
 
 __all__ = ["assumptions"]
@@ -30,9 +34,53 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
-        _guess(DISPATCH),
-        _guess(RESIDUAL),
+        *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
+        *(_guess(guess) for guess in _host(question)),
+        _guess(HALF_RATE_KEYS),
+        _guess(FASTER),
+        *((_guess(FLOAT8_EFFICIENCY),) if question.run.training.fp8 != "none" else ()),
+        _guess(SLOWER),
+        *_host_memory(question),
+        *_offload(question),
     )
+
+
+def _host(question: Question) -> Iterable[Guess]:
+    """List what issuing work costs the host under any of the strategies, each once."""
+    compiled = question.run.model.compile
+    rows = (host_guesses(row, compiled=compiled).values() for row in question.strategies)
+    return {guess.name: guess for guesses in rows for guess in guesses}.values()
+
+
+def _host_memory(question: Question) -> Iterable[Assumption]:
+    """List what the memory of the host rests on."""
+    yield _guess(PROCESS_BYTES)
+    if question.run.cluster.host_memory_bytes is None:
+        yield Assumption(
+            name="host memory of a node",
+            value=None,
+            unit="B",
+            kind="assumed",
+            source="neither cluster.host_memory_bytes nor the node says: no verdict on the host",
+        )
+    if question.run.training.load is None:
+        yield Assumption(
+            name="loading",
+            value="every rank reads all weights into host memory",
+            unit="1",
+            kind="assumed",
+            source="training.load is not given: the host's verdict leaves loading out",
+        )
+
+
+def _offload(question: Question) -> Iterable[Assumption]:
+    """List what the time of offloading rests on."""
+    run, gpu = question.run, question.gpu
+    if not run.offloads:
+        return
+    if gpu.host_link_bytes_per_second is not None:
+        yield _quantity(f"{gpu.id}: line rate to the host", gpu.host_link_bytes_per_second)
+    yield from (_guess(each) for each in offload_guesses(gpu, run.sharding))
 
 
 def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
@@ -40,11 +88,12 @@ def _gpu(gpu: Gpu, dtype: str) -> Iterable[Assumption]:
     if peak is not None:
         yield _quantity(f"{gpu.id}: {dtype} peak", peak)
     for name, quantity in (
-        ("matmul efficiency", gpu.matmul_efficiency),
+        ("matmul efficiency", gpu.matmul_efficiency_by_dtype.get(dtype, gpu.matmul_efficiency)),
         ("share of the matmul rate in a step", gpu.load_share),
         ("matmul depth", gpu.matmul_depth_elements),
         ("attention efficiency, forward", gpu.attention_efficiency),
         ("attention efficiency, backward", gpu.attention_backward_efficiency),
+        ("slowdown beside a collective", gpu.overlap_slowdown),
         ("shortest kernel", gpu.kernel_seconds),
         ("memory bandwidth", gpu.hbm_bytes_per_second),
         ("memory bandwidth efficiency", gpu.hbm_efficiency),
@@ -61,8 +110,16 @@ def _link(link: Link) -> Iterable[Assumption]:
         ("share of the line rate", link.bandwidth_efficiency),
         ("latency of a ring step", link.latency_seconds),
         ("start of a collective", link.base_seconds),
+        ("small messages: share of the bandwidth", link.small_message_efficiency),
+        ("small messages: latency of a step", link.small_message_latency_seconds),
+        ("small messages: start", link.small_message_base_seconds),
+        ("share of the line rate in the switch", link.switch_efficiency),
+        ("start in the switch, per GPU", link.switch_latency_seconds),
+        ("share of the bandwidth in a tree", link.tree_efficiency),
+        ("most that a host's sockets carry", link.host_bytes_per_second),
     ):
-        yield _quantity(f"{link.id}: {name}", quantity)
+        if quantity is not None:
+            yield _quantity(f"{link.id}: {name}", quantity)
 
 
 def _quantity(name: str, quantity: Quantity) -> Assumption:

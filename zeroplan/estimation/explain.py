@@ -6,6 +6,7 @@ from pathlib import Path
 from zeroplan.estimation.answer import answer
 from zeroplan.estimation.explain_assumptions import sensitivities
 from zeroplan.estimation.explain_case import case_of
+from zeroplan.estimation.explain_host import host_terms
 from zeroplan.estimation.explain_peak import buffers_at_peak, highest, moment, next_moments
 from zeroplan.estimation.explain_record import Explanation
 from zeroplan.estimation.explain_remedies import remedies
@@ -48,17 +49,19 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
     now, chosen = _choose(whole)
     case = case_of(question, now, profiles)
     phase, peak = highest(case.found.phases)
+    buffers = buffers_at_peak(case.step, phase, peak)
     named = replace(question.run.sharding, strategy=now.strategy)
     return Explanation(
         inputs=replace(question.run, sharding=named),
         chosen=chosen,
         estimate=now,
         peak=moment(phase, peak, peak.bytes),
-        buffers=buffers_at_peak(case.step, phase, peak),
+        buffers=buffers,
         next_moments=next_moments(case.step, peak),
         remedies=remedies(case),
         memory_terms=memory_terms(case),
-        accounting=deepspeed_accounting(case),
+        host_terms=host_terms(case),
+        accounting=deepspeed_accounting(case, buffers),
         time_terms=time_terms(case),
         sensitivities=sensitivities(case),
         notes=whole.notes,

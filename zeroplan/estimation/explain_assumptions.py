@@ -15,7 +15,6 @@ from zeroplan.hardware.profile import Gpu, Link, Profile, entries
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, device_memory
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective
-from zeroplan.timing.walk import walk
 from zeroplan.units import Guess
 
 __all__ = ["sensitivities"]
@@ -44,6 +43,8 @@ class _Exchange:
             inter=link if wires.inter.id == link.id else wires.inter,
             gpus_per_node=wires.gpus_per_node,
             node=self.node,
+            gpu=self.case.question.gpu,
+            oversubscription=wires.oversubscription,
         )
 
     def seconds(self, gpu: Gpu, wires: Fabric) -> float:
@@ -53,8 +54,7 @@ class _Exchange:
         price = gpu_price(gpu, case.plan.training.compute_dtype)
         if price == case.price and self._sent_seconds(wires) < NEGLIGIBLE * now:
             return 0.0  # the step cannot change by more than all its collectives do
-        overlaps = case.question.run.cluster.backend == "nccl"
-        return float(walk(case.step, price, wires, overlaps=overlaps).step_seconds - now)
+        return float(case.walked(price, wires).step_seconds - now)
 
     def _sent_seconds(self, wires: Fabric) -> float:
         """Return by how much all collectives together change. [s]"""

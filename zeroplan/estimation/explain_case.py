@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice, gpu_price
+from zeroplan.compute.offload import offload_price
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.record import StrategyEstimate
-from zeroplan.estimation.resolve import Question
+from zeroplan.estimation.resolve import Question, ranks_per_node
 from zeroplan.memory.walk import Trace, trace
 from zeroplan.schedule import script
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.strategies import sharding
+from zeroplan.timing.host import host_price
+from zeroplan.timing.walk import Timing, walk
 
 __all__ = ["Case", "case_of"]
 
@@ -36,6 +40,18 @@ class Case:
     def price(self) -> GpuPrice:
         """What the GPU achieves in the compute dtype."""
         return gpu_price(self.question.gpu, self.plan.training.compute_dtype)
+
+    def walked(self, price: GpuPrice, wires: Fabric) -> Timing:
+        """Replay the step on the clock with other prices."""
+        return walk(
+            self.step,
+            price,
+            wires,
+            host_price(self.plan.row, compiled=self.question.run.model.compile),
+            overlaps=self.question.run.cluster.backend == "nccl",
+            fuses=self.question.run.model.compile,
+            offload=offload_price(self.question.gpu, ranks_per_node(self.question.run)),
+        )
 
 
 def case_of(question: Question, now: StrategyEstimate, profiles: Path | None) -> Case:

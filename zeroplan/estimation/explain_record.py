@@ -134,6 +134,8 @@ class Explanation:
     remedies: tuple[Remedy, ...]
     """Best first."""
     memory_terms: tuple[Term, ...]
+    host_terms: tuple[Term, ...]
+    """Of a node's host memory."""
     accounting: Accounting | None
     """DeepSpeed's own estimator, where it has one for the strategy."""
     time_terms: tuple[Term, ...]

@@ -48,6 +48,7 @@ class Candidate(NamedTuple):
 
 ACTIVATIONS: Final = ("activations", "temporaries")
 STATES: Final = ("parameters", "gradients", "optimizer", "temporaries")
+FROZEN: Final = ("parameters", "unsharded_parameters", "all_gather_buffers")
 REDUCTION: Final = ("reduce_scatter_buffers", "unsharded_gradients", "gradients", "temporaries")
 
 CANDIDATES: Final = (
@@ -106,6 +107,10 @@ CANDIDATES: Final = (
         "more and smaller reductions",
     ),
     Candidate({"sharding.deepspeed.overlap_comm": False}, REDUCTION, "reductions are waited for"),
+    Candidate({"sharding.offload_optimizer": "cpu"}, STATES, "the CPU updates, in its own memory"),
+    Candidate(
+        {"sharding.offload_parameters": "cpu"}, STATES, "shards come over PCIe for each gather"
+    ),
 )
 
 
@@ -154,6 +159,9 @@ def _of_this_run(case: Case) -> Iterator[Candidate]:
         yield Candidate(halves, ("activations", "loss", "temporaries"), why)
     for strategy in NEXT.get(row.strategy, ()):
         yield Candidate({"sharding.strategy": strategy}, STATES, "another wrapper")
+    if run.tuning.lora_rank and run.tuning.base_quantization == "none":
+        why = "frozen weights in 4 bits, made whole for every use"
+        yield Candidate({"tuning.base_quantization": "nf4"}, FROZEN, why)
     if row.divides_optimizer and run.sharding.shard_size is None:
         yield Candidate({"cluster.gpus": 2 * gpus}, STATES, "twice the GPUs, twice the batch")
 

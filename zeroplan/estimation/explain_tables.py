@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation, Moment
+from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation, Moment, Term
 from zeroplan.rows import Cell, Column, Table, readable, significant
 from zeroplan.units import GIB
 
@@ -31,7 +31,10 @@ def tables(told: Explanation, *, wide: bool = False) -> Iterator[Table]:
         yield _moments(told)
     if told.remedies:
         yield _remedies(told, wide=wide)
-    yield _memory(told)
+    yield _terms("Where the bytes come from", told.memory_terms)
+    memory = told.estimate.memory
+    if told.inputs.offloads or memory.host_memory_bytes is not None:
+        yield _terms("Host memory of a node", told.host_terms)
     if told.accounting is not None:
         yield _accounting(told.accounting)
     yield _time(told)
@@ -139,15 +142,15 @@ def _remedies(told: Explanation, *, wide: bool) -> Table:
     )
 
 
-def _memory(told: Explanation) -> Table:
+def _terms(title: str, terms: tuple[Term, ...]) -> Table:
     return Table(
-        title="Where the bytes come from",
+        title=title,
         columns=(
             Column(name="term", is_text=True),
             Column(name="size", unit="GiB"),
             Column(name="formula", is_text=True),
         ),
-        rows=tuple((each.name, each.value / GIB, each.formula) for each in told.memory_terms),
+        rows=tuple((each.name, each.value / GIB, each.formula) for each in terms),
     )
 
 

@@ -1,11 +1,12 @@
 """Where the bytes come from: the states, the activations, the loss and what the driver adds."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_peak import highest_bytes
-from zeroplan.estimation.explain_record import Accounting, AccountingRow, Term
+from zeroplan.estimation.explain_record import Accounting, AccountingRow, Buffer, Term
 from zeroplan.estimation.record import Memory, PeakBreakdown
 from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, SEGMENT_BYTES
 from zeroplan.memory.reserved import replayed_reserved_bytes
@@ -13,12 +14,12 @@ from zeroplan.memory.walk import peak_before_update
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
-from zeroplan.sharding.accounting import deepspeed_state_bytes
-from zeroplan.units import GIB, round_up
+from zeroplan.sharding.accounting import Offload, deepspeed_state_bytes
+from zeroplan.sharding.offload import Offloading
+from zeroplan.units import GIB, Size, round_up
 
 if TYPE_CHECKING:
     from zeroplan.workload.changes import Checkpointing
-    from zeroplan.workload.model import Unit
 
 __all__ = ["deepspeed_accounting", "memory_terms"]
 
@@ -44,29 +45,54 @@ def _bytes(name: str, value: float, formula: str) -> Term:
 def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
     """State the three states: parameters x bytes / ranks, and the padding that makes them more."""
     row, held = plan.row, plan.dtypes
-    for name, value, itemsize, divided, words in (
-        ("parameters", memory.parameters_bytes, held.parameter, row.divides_parameters, ""),
-        ("gradients", memory.gradients_bytes, held.gradient, row.divides_gradients, ""),
+    offload = plan.offload
+    places = iter((offload.parameters, offload.gradients, offload.optimizer))
+    graded = sum(p.elements * times for p, times in plan.parameters if p.gets_gradient)
+    trained = sum(p.elements * times for p, times in plan.trained)
+    gradients, states = [(graded, held.gradient)], [(trained, held.optimizer)]
+    stored = list(_stored(plan))
+    for name, value, parts, divided, words in (
+        ("parameters", memory.parameters_bytes, stored, row.divides_parameters, ""),
+        ("gradients", memory.gradients_bytes, gradients, row.divides_gradients, ""),
         (
             "optimizer states",
             memory.optimizer_bytes,
-            held.optimizer,
+            states,
             row.divides_optimizer,
             _optimizer_words(plan),
         ),
     ):
         ranks = plan.groups.shard.ranks if divided else 1
-        whole = _elements(plan)
-        formula = f"{whole:,} x {itemsize} B{words}" + (f" / {ranks} ranks" if divided else "")
-        padding = value - whole * itemsize / ranks
+        if next(places) != "none":
+            yield _bytes(name, value, "off the GPU")
+            continue
+        if any(itemsize is None for _, itemsize in parts):
+            each = significant(value * ranks / sum(elements for elements, _ in parts))
+            yield _bytes(name, value, f"{each} B a parameter, by shape: {held.rule.source}")
+            continue
+        product = " + ".join(f"{elements:,} x {itemsize} B" for elements, itemsize in parts)
+        product = f"({product})" if len(parts) > 1 and divided else product
+        formula = f"{product}{words}" + (f" / {ranks} ranks" if divided else "")
+        padding = value - sum(elements * (itemsize or 0) for elements, itemsize in parts) / ranks
         if padding >= 1:
-            formula += f" + {_size(padding)} padding"
+            scales = any(p.constants_bytes for p, _ in plan.frozen)
+            formula += f" + {_size(padding)} {'scales and ' * scales}padding"
         yield _bytes(name, value, formula)
+
+
+def _stored(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Yield how many elements are stored in how many bytes each, trained and frozen ones."""
+    by_itemsize: dict[int, int] = {}
+    for parameter, times in plan.parameters:
+        itemsize = plan.dtypes.stored(parameter)
+        by_itemsize[itemsize] = by_itemsize.get(itemsize, 0) + parameter.elements * times
+    yield from ((elements, itemsize) for itemsize, elements in by_itemsize.items())
 
 
 def _optimizer_words(plan: Plan) -> str:
     held = plan.dtypes
-    parts = [f"{held.states} x {held.state}"] if held.states else []
+    tensors = held.rule.tensors
+    parts = [f"{tensors} x {held.state}"] if tensors else []
     if held.master:
         parts.insert(0, f"master {held.master}")
     return f" ({' + '.join(parts)})" if parts else ""
@@ -78,18 +104,19 @@ def _elements(plan: Plan) -> int:
 
 def _kept(plan: Plan) -> Iterator[Term]:
     """State what one block of each kind leaves for its backward, its output included."""
-    kinds: dict[tuple[Unit, Checkpointing], list[int]] = {}
+    kinds: dict[tuple[Size, Checkpointing], list[int]] = {}
     for index, unit in enumerate(plan.units):
         if unit.kind == "block":
-            kinds.setdefault((unit, plan.checkpointing(index)), []).append(index)
+            segment, _ = plan.forward_parts(index)
+            kept = sum(change.bytes for change in segment.changes)
+            kinds.setdefault((kept, plan.checkpointing(index)), []).append(index)
     tokens = plan.workload.batch.tokens
-    for (_, mode), indices in kinds.items():
-        segment, _ = plan.forward_parts(indices[0])
-        kept = sum(change.bytes for change in segment.changes)
+    for (kept, mode), indices in kinds.items():
         name = "one block keeps" if len(kinds) == 1 else f"each of {len(indices)} blocks keeps"
         why = {
             "none": "what autograd saves",
             "full": "its output alone: the next block's input",
+            "offloaded": "its output, in the place of its input, which is on the host",
             "selective": "its output, attention and every second matmul",
         }[mode]
         yield _bytes(name, kept, f"{tokens:,} tokens x {kept / tokens:,.0f} B: {why}")
@@ -112,11 +139,12 @@ def _loss(case: Case) -> Iterator[Term]:
 def _before_steady_state(case: Case) -> Iterator[Term]:
     """State the moments before the steady state: building the model, and the first step."""
     plan = case.plan
-    whole, held = _elements(plan) * plan.dtypes.parameter, case.now.memory.parameters_bytes
+    whole = sum(elements * itemsize for elements, itemsize in _stored(plan))
+    held = case.now.memory.parameters_bytes
     if plan.row.divides_parameters:
         formula = f"if built whole on the GPU, then sharded; {_size(held)} from the meta device"
         yield _bytes("building the model", whole, formula)
-    if plan.row.steps_without_states and not plan.keeps_gradients:
+    if plan.runs_before_update:
         peak = peak_before_update(case.step, case.found.phases)
         formula = "tensors at their highest while there are no optimizer states"
         yield _bytes("before the first update", peak, formula)
@@ -157,34 +185,60 @@ def _replayed(step: Script, workspaces: int) -> str:
     return f"replayed block by block: {fixed}, with expandable segments {growing}"
 
 
-def deepspeed_accounting(case: Case) -> Accounting | None:
-    """Lay DeepSpeed's estimator beside what lives at the peak, part by part."""
+def deepspeed_accounting(case: Case, buffers: Iterable[Buffer]) -> Accounting | None:
+    """Lay DeepSpeed's estimator beside what lives at the peak, part by part, by name."""
     plan, peak = case.plan, case.now.memory.peak_breakdown_bytes
     if plan.row.strategy not in DEEPSPEED:
         return None
     whole, ranks = _elements(plan), plan.groups.shard.ranks
     layer = _largest_layer(plan)
-    states = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer)
-    parameters = deepspeed_state_bytes(
-        plan.row, whole, ranks, largest_layer=layer, offload="optimizer"
-    )
-    claim = f"4 B x {layer:,} + 2 B x P / {ranks}" if plan.row.divides_parameters else "2 B x P"
+    offload = _accounted(plan.offload)
+    states = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer, offload=offload)
+    beside: Offload = "optimizer" if offload == "none" else offload
+    parameters = deepspeed_state_bytes(plan.row, whole, ranks, largest_layer=layer, offload=beside)
+    claim = f"4 B x {layer:,}" if plan.row.divides_parameters else "2 B x P"
+    if plan.row.divides_parameters and offload != "optimizer and parameters":
+        claim += f" + 2 B x P / {ranks}"
     rows = (
-        _row("parameters", parameters, peak.parameters + peak.unsharded_parameters, claim),
+        _row(
+            "parameters",
+            parameters,
+            peak.parameters + peak.unsharded_parameters,
+            f"{claim}; {_living(buffers, 'parameters')}",
+        ),
         _row(
             "gradients and optimizer",
             states - parameters,
             peak.gradients + peak.unsharded_gradients + peak.optimizer,
-            _states_words(plan),
+            f"{_states_words(plan)}; {_living(buffers, 'gradients', 'optimizer')}",
         ),
         *_left_out(peak),
     )
     return Accounting(name="DeepSpeed's estimator", rows=rows)
 
 
+def _accounted(offload: Offloading) -> Offload:
+    """Return what the estimator takes off the GPU: never parameters alone."""
+    if offload.optimizer == "none":
+        return "none"
+    return "optimizer" if offload.parameters == "none" else "optimizer and parameters"
+
+
 def _states_words(plan: Plan) -> str:
+    if plan.offload.optimizer != "none":
+        return "off the GPU"
     itemsize = 16 if plan.row.divides_parameters else 18
     return f"{itemsize} B x P / {plan.groups.shard.ranks}, fp32 gradients included"
+
+
+def _living(buffers: Iterable[Buffer], *names: str) -> str:
+    """List what lives of these categories, whole or in parts."""
+    sizes: Counter[str] = Counter()
+    for each in buffers:
+        if each.category.removeprefix("unsharded_") in names:
+            sizes[each.owner] += each.bytes
+    listed = (f"{owner} {_size(size)}" for owner, size in sizes.most_common())
+    return "live are " + (", ".join(listed) or "none")
 
 
 def _left_out(peak: PeakBreakdown) -> Iterator[AccountingRow]:

@@ -1,12 +1,14 @@
 """Where the seconds come from: kernels by what bounds them, copies, the optimizer, collectives."""
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.price import work
 from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Term
-from zeroplan.estimation.record import Collective
+from zeroplan.estimation.record import Collective, Time
 from zeroplan.records import dataclass
 from zeroplan.rows import readable, significant
 from zeroplan.schedule.events import Script
@@ -18,6 +20,7 @@ __all__ = ["time_terms"]
 NAMES: Final = {"matmul": "matmuls", "scores": "matmuls", "attention": "attention"}
 REST: Final = "memory-bound kernels"
 COPIES: Final = "copies in and out"
+LONGER: Final = "gaps until the host issues kernels, and kernels slowed by collectives beside them"
 
 
 @dataclass(slots=True)
@@ -38,7 +41,7 @@ class _Work:
 def time_terms(case: Case) -> tuple[Term, ...]:
     """List the terms of the step time, each with its formula."""
     time, step, price = case.now.time, case.step, case.price
-    kernels = _kernels(step, price)
+    kernels = _kernels(step, price, fuses=case.question.run.model.compile)
     copies = _copies_bytes(step)
     terms = [_kernel_term(name, each, price) for name, each in kernels.items() if each.seconds]
     for name, moved in copies.items():
@@ -48,22 +51,42 @@ def time_terms(case: Case) -> tuple[Term, ...]:
     terms += [_collective_term(each) for each in case.now.communication.collectives]
     if time.exposed_communication_seconds is not None and time.step_seconds is not None:
         waits = time.exposed_communication_seconds
+        alone = sum(each.seconds for each in kernels.values())
+        alone += sum(copies.values()) / price.bytes_per_second
+        slower = max(0.0, (time.compute_seconds or 0.0) - alone)
+        terms.append(_seconds("launches and contention", slower, LONGER))
         terms.append(_seconds("waiting", waits, "communication that compute does not hide"))
-        terms.append(_seconds("step", time.step_seconds, "kernels, copies, optimizer and waiting"))
+        terms += _offload(case.step, time)
+        terms.append(_seconds("step", time.step_seconds, "all of these but the collectives"))
     return tuple(terms)
+
+
+def _offload(step: Script, time: Time) -> Iterator[Term]:
+    """State what leaves the GPU by its way, and what of that the step waits for."""
+    if not time.offload_seconds:
+        return
+    moved = Counter[str]()
+    for event, times in step.calls():
+        if event.transfer is not None:
+            moved[event.transfer.route] += times * event.transfer.bytes
+        moved["activations"] += times * sum(each.moved_bytes for each in event.steps)
+    ways = ", ".join(f"{route} {readable(size, 'B')}" for route, size in moved.items() if size)
+    yield _seconds("off the GPU", time.offload_seconds, f"per GPU: {ways}")
+    longer = time.exposed_offload_seconds or 0.0
+    yield _seconds("of that not hidden", longer, "the compute stream waits so much longer")
 
 
 def _seconds(name: str, value: float, formula: str) -> Term:
     return Term(name=name, value=value, unit="s", formula=formula)
 
 
-def _kernels(step: Script, price: GpuPrice) -> dict[str, _Work]:
+def _kernels(step: Script, price: GpuPrice, *, fuses: bool) -> dict[str, _Work]:
     """Share each run of operations out among its kernels, in proportion to their time alone."""
     kinds = {name: _Work() for name in (*dict.fromkeys(NAMES.values()), REST)}
     known: dict[int, list[float]] = {}
     for event, times in step.calls():
         if id(event.steps) not in known:
-            known[id(event.steps)] = _shares(event.steps, price)
+            known[id(event.steps)] = _shares(event.steps, price, fuses=fuses)
         for each, seconds in zip(event.steps, known[id(event.steps)], strict=True):
             kind = kinds[NAMES.get(each.operation.kernel, REST)]
             if each.direction == "backward":
@@ -76,9 +99,9 @@ def _kernels(step: Script, price: GpuPrice) -> dict[str, _Work]:
     return kinds
 
 
-def _shares(steps: tuple[Step, ...], price: GpuPrice) -> list[float]:
+def _shares(steps: tuple[Step, ...], price: GpuPrice, *, fuses: bool) -> list[float]:
     alone = [float(work((each,), price).seconds) for each in steps]
-    total = float(work(steps, price).seconds)
+    total = float(work(steps, price, fuses=fuses).seconds)
     scale = total / (sum(alone) or 1.0)
     return [seconds * scale for seconds in alone]
 

@@ -31,8 +31,8 @@ __all__ = [
 
 SCHEMA_VERSION: Final = 1
 
-Bound = Literal["compute", "communication", "memory_bandwidth"]
-Group = Literal["shard", "replicate", "world"]
+Bound = Literal["compute", "communication", "memory_bandwidth", "offload"]
+Group = Literal["shard", "secondary", "replicate", "world", "intra", "inter"]
 Kind = Literal["datasheet", "measured", "fitted", "assumed"]
 Phase = Literal["forward", "backward", "optimizer"]
 Verdict = Literal["fits", "tight", "does_not_fit"]
@@ -92,13 +92,26 @@ class Memory:
     device_bytes: int | None
     usable_bytes: int | None
     headroom_bytes: int | None
+    host_bytes: int
+    """Host memory of a node: what is offloaded, and the processes."""
+    host_load_bytes: int
+    """The same while the weights are read, as `training.load` says."""
+    host_save_bytes: int
+    """The same while a full state dict is gathered by one rank, where parameters are sharded."""
+    nvme_bytes: int
+    """What a node keeps on its drives."""
+    checkpoint_bytes: int
+    """Parameters and optimizer states on disk, of the whole job."""
+    host_memory_bytes: int | None
+    """What a node has."""
+    host_verdict: Verdict | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """All calls of one collective in one phase and group of a step, on one rank."""
 
-    name: Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
+    name: Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"]
     phase: Phase
     group: Group
     count: int
@@ -132,6 +145,10 @@ class Time:
     optimizer_seconds: float | None
     communication_seconds: float | None
     exposed_communication_seconds: float | None
+    offload_seconds: float | None
+    """Copies to and from the host, what the CPU computes, what a drive reads and writes."""
+    exposed_offload_seconds: float | None
+    """By how much longer the compute stream waits for that."""
     low_seconds: float | None
     high_seconds: float | None
     bound_by: Bound | None
@@ -152,8 +169,8 @@ class StrategyEstimate:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits at all; a tight one does."""
-        return self.verdict != "does_not_fit"
+        """Whether GPU and host hold it at all; a tight one does, an unknown host too."""
+        return "does_not_fit" not in (self.verdict, self.memory.host_verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -162,6 +179,9 @@ class Estimate:
 
     inputs: Run
     """The run with every default in its place that does not depend on the strategy."""
+    total_parameters: int
+    """Adapters included, weights that are quantised at their full number."""
+    trainable_parameters: int
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     """What was ignored or chosen, in words."""
@@ -184,6 +204,8 @@ class Estimate:
             "schema_version": SCHEMA_VERSION,
             "zeroplan_version": __version__,
             "inputs": to_dict(self.inputs),
+            "total_parameters": self.total_parameters,
+            "trainable_parameters": self.trainable_parameters,
             "assumptions": plain(self.assumptions),
             "notes": plain(self.notes),
             "estimates": plain(self.estimates),
@@ -201,9 +223,14 @@ class Estimate:
         return f"Estimate({self.inputs.model.source}: {'; '.join(map(_line, self.estimates))})"
 
     def _repr_html_(self) -> str:
-        from zeroplan.estimation.tables import memory_table, time_table  # noqa: PLC0415  # a cycle
+        from zeroplan.estimation.tables import (  # noqa: PLC0415  # a cycle
+            host_table,
+            memory_table,
+            time_table,
+        )
 
-        return html(memory_table(self)) + html(time_table(self))
+        shown = (memory_table(self), host_table(self), time_table(self))
+        return "".join(html(table) for table in shown if table is not None)
 
 
 def _line(each: StrategyEstimate) -> str:

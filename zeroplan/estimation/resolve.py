@@ -7,14 +7,19 @@ from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
 from zeroplan.sharding.groups import Groups, groups
+from zeroplan.sharding.obstacles import able, left_out
+from zeroplan.sharding.offload import offload_notes
+from zeroplan.sharding.optimizers import optimizer_notes
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES, Sharding, sharding
+from zeroplan.sharding.tuning import shards_quantized
 from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
+from zeroplan.spec.images import with_images
 from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
 
-__all__ = ["Question", "resolve", "strategy_groups"]
+__all__ = ["Question", "ranks_per_node", "resolve", "strategy_groups"]
 
 DEFAULT_GPU = "h100-sxm5-80gb"
 DEFAULT_SEQUENCE_LENGTH = 4096
@@ -52,18 +57,37 @@ def resolve(
     SpecError
         An unknown model, profile or strategy, or keys that contradict each other.
     """
-    architecture = architecture or load_architecture(run.model.source)
+    architecture = with_images(
+        architecture or load_architecture(run.model.source),
+        run.training.images_per_sequence,
+        run.training.image_tokens,
+    )
     catalogue = load_catalogue(profiles)
     cluster, gpu, wires = _cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)
+    _verify_float8(training, gpu)
     filled = verify(replace(run, cluster=cluster, training=training))
+    compared = _compared(filled)
+    named = filled.sharding.strategy is not None
+    unable = () if named else offload_notes(compared, filled.sharding)
     return Question(
         run=filled,
         architecture=architecture,
         gpu=gpu,
         wires=wires,
-        strategies=_strategies(filled),
-        notes=(*architecture.assumptions, *model_notes(filled, architecture)),
+        strategies=able(
+            tuple(row for row in compared if named or shards_quantized(row, filled)),
+            filled.training,
+            named=named,
+        ),
+        notes=(
+            *architecture.assumptions,
+            *model_notes(filled, architecture),
+            *left_out(compared, filled.training),
+            *optimizer_notes(filled.training.optimizer, compared),
+            *unable,
+            *_left_out(compared, filled),
+        ),
     )
 
 
@@ -71,7 +95,7 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
     """Form a strategy's groups: hsdp shards inside a node where nothing else is said."""
     gpus, per_node = run.cluster.gpus, _per_node(run.cluster)
     choice = run.sharding
-    shard = gpus
+    shard, secondary, two_levels = gpus, 1, False
     if row.framework in ("fsdp1", "fsdp2"):
         if choice.shard_size is not None:
             shard = choice.shard_size
@@ -79,20 +103,51 @@ def strategy_groups(row: Sharding, run: Run) -> Groups:
             shard = gpus // choice.replicate_size
         elif row.replicates:
             shard = min(gpus, per_node)
-    return groups(gpus=gpus, gpus_per_node=per_node, shard_size=shard)
+    elif row.framework == "deepspeed" and row.divides_parameters:
+        settings = choice.deepspeed
+        shard = settings.mics_shard_size or gpus
+        secondary = min(gpus, settings.zero_hpz_partition_size)
+        hierarchical = settings.mics_shard_size and settings.mics_hierarchical_params_gather
+        two_levels = bool(settings.zero_quantized_gradients or hierarchical)
+    return groups(
+        gpus=gpus,
+        gpus_per_node=per_node,
+        shard_size=shard,
+        secondary_size=secondary,
+        two_levels=two_levels,
+    )
+
+
+def _verify_float8(training: TrainingChoice, gpu: Gpu) -> None:
+    if training.fp8 != "none" and "fp8" not in gpu.peak_flop_per_second:
+        raise SpecError(
+            f'training.fp8 = "{training.fp8}": {gpu.id} has no fp8; set it to "none", or name '
+            "another cluster.gpu."
+        )
+
+
+def ranks_per_node(run: Run) -> int:
+    """Return how many ranks share a host."""
+    return min(run.cluster.gpus, _per_node(run.cluster))
 
 
 def _per_node(cluster: ClusterChoice) -> int:
     return cluster.gpus_per_node or cluster.gpus
 
 
-def _strategies(run: Run) -> tuple[Sharding, ...]:
+def _compared(run: Run) -> tuple[Sharding, ...]:
     named = run.sharding.strategy
     if named is not None:
         return (sharding(named),)
     nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
     several = nodes > 1
     return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
+
+
+def _left_out(compared: tuple[Sharding, ...], run: Run) -> tuple[str, ...]:
+    """Say which strategies cannot shard the quantised weights that are asked for."""
+    named = ", ".join(row.strategy for row in compared if not shards_quantized(row, run))
+    return (f"{named} left out: no sharding of these quantised weights.",) if named else ()
 
 
 def _training(training: TrainingChoice, architecture: Architecture) -> TrainingChoice:
@@ -114,12 +169,23 @@ def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoic
     per_node = cluster.gpus_per_node or int((node.gpus if node else gpu.gpus_per_node).value)
     intra = usual_link(cluster.intra_link or source.intra_link.value, gpu, catalogue)
     inter = usual_link(cluster.link or source.node_link.value, gpu, catalogue)
+    host = cluster.host_memory_bytes
+    if host is None and node is not None and node.host_memory_bytes is not None:
+        host = int(node.host_memory_bytes.value)
     filled = replace(
         cluster,
+        host_memory_bytes=host,
         gpu=gpu.id,
         gpus_per_node=per_node,
         link=inter.id,
         intra_link=intra.id,
     )
-    wires = fabric(intra=intra, inter=inter, gpus_per_node=per_node, node=node)
+    wires = fabric(
+        intra=intra,
+        inter=inter,
+        gpus_per_node=per_node,
+        node=node,
+        gpu=gpu,
+        oversubscription=cluster.oversubscription,
+    )
     return filled, gpu, wires

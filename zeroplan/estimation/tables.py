@@ -7,7 +7,7 @@ from zeroplan.estimation.record import Estimate, PeakBreakdown, StrategyEstimate
 from zeroplan.rows import Cell, Column, Table, text
 from zeroplan.units import GB, GIB
 
-__all__ = ["memory_table", "time_table", "verdict_words"]
+__all__ = ["host_table", "memory_table", "time_table", "verdict_words"]
 
 
 class _Figure(NamedTuple):
@@ -47,6 +47,28 @@ def memory_table(answer: Estimate, *, wide: bool = False) -> Table:
     return _table(f"Memory per GPU [GiB], {text(usable)} usable", figures, answer)
 
 
+def host_table(answer: Estimate) -> Table | None:
+    """Return the host memory of each strategy [GiB], where states are there or it is limited."""
+    available = answer.estimates[0].memory.host_memory_bytes
+    if available is None and not answer.inputs.offloads:
+        return None
+    figures = (
+        _STRATEGY,
+        _Figure("held", lambda each: _gib(each.memory.host_bytes)),
+        _Figure("while loading", lambda each: _gib(each.memory.host_load_bytes)),
+        _Figure("while saving", lambda each: _gib(each.memory.host_save_bytes)),
+        _Figure("on drives", lambda each: _gib(each.memory.nvme_bytes)),
+        _Figure("check­point", lambda each: _gib(each.memory.checkpoint_bytes)),
+        _Figure("verdict", _host_verdict, is_text=True),
+    )
+    has = "not known" if available is None else f"{text(_gib(available))} there"
+    return _table(f"Host memory per node [GiB], {has}", figures, answer)
+
+
+def _host_verdict(each: StrategyEstimate) -> str:
+    return (each.memory.host_verdict or "-").replace("_", " ")
+
+
 def time_table(answer: Estimate, *, wide: bool = False) -> Table:
     """Return the communication and the step time of each strategy."""
     figures = (
@@ -57,6 +79,7 @@ def time_table(answer: Estimate, *, wide: bool = False) -> Table:
         ),
         _Figure("exposed", _exposed_share, "%"),
         _Figure("sent between nodes", _inter_node_gb, "GB"),
+        *(_OFFLOAD if answer.inputs.offloads else ()),
         *(_WIDE_TIME if wide else ()),
         _Figure("step", lambda each: each.time.step_seconds, "s"),
         _Figure("tokens/s /GPU", lambda each: each.time.tokens_per_second_per_gpu),
@@ -127,7 +150,9 @@ _WIDE_MEMORY = (
     _Figure("reserved", lambda each: _gib(each.memory.reserved_bytes)),
     _Figure("headroom", lambda each: _gib(each.memory.headroom_bytes)),
 )
+_OFFLOAD = (_Figure("for the host", lambda each: each.time.exposed_offload_seconds, "s"),)
 _WIDE_TIME = (
+    _Figure("all-to-all", _seconds_of("all_to_all"), "s"),
     _Figure("broadcast", _seconds_of("broadcast"), "s"),
     _Figure("sent", lambda each: each.communication.wire_bytes / GB, "GB"),
     _Figure("compute", lambda each: each.time.compute_seconds, "s"),

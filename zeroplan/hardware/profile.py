@@ -10,6 +10,7 @@ from zeroplan.units import DTYPE_BYTES
 __all__ = [
     "MAPPING_KEYS",
     "SCHEMA_VERSION",
+    "Fit",
     "Gpu",
     "Link",
     "Node",
@@ -24,6 +25,7 @@ SCHEMA_VERSION: Final = 1
 
 MAPPING_KEYS: Final = {
     "peak_flop_per_second": tuple(DTYPE_BYTES),
+    "matmul_efficiency_by_dtype": tuple(DTYPE_BYTES),
     "usual_links": ("ib", "roce", "efa", "ethernet", "nvlink"),
 }
 """What the tables of a profile may have as keys."""
@@ -53,16 +55,22 @@ class Gpu:
     """Dense matrix peak by dtype (fp32, tf32, bf16, fp16, fp8); absent where the GPU lacks it."""
     matmul_efficiency: Quantity
     """Share of the 16-bit peak that large, deep matmuls reach, in (0, 1]."""
+    matmul_efficiency_by_dtype: Mapping[str, Quantity] = field(default_factory=dict)
+    """The same share of another dtype's own peak, where its matmuls were timed."""
     load_share: Quantity
-    """Share of a lone matmul's rate that is left in a training step (power limit), in (0, 1]."""
+    """Share of a lone kernel's rate that is left to matmuls and attention in a training step (power
+    limit), in (0, 1]."""
     matmul_depth_elements: Quantity
     """Inner dimension at which a matmul takes twice as long per FLOP. [elements]"""
     matmul_start_seconds: Quantity
     """Time of a matmul before its first FLOP. [s]"""
     attention_efficiency: Quantity
-    """Share of the 16-bit peak that fused causal attention reaches in forward, in (0, 1]."""
+    """Share of the 16-bit peak that fused causal attention, alone on the GPU, reaches in forward
+    with long sequences, in (0, 1]."""
     attention_backward_efficiency: Quantity
     """The same in backward, in (0, 1]."""
+    overlap_slowdown: Quantity
+    """Share by which kernels take longer while a collective runs beside them."""
     kernel_seconds: Quantity
     """Shortest time from the start of one kernel to that of the next. [s]"""
     sms: Quantity | None = None
@@ -75,6 +83,8 @@ class Gpu:
     """Memory of the driver context and loaded kernels, outside the allocator. [B]"""
     collective_copy_bytes_per_second: Quantity
     """Rate at which an out-of-place collective copies its own shard. [B/s]"""
+    host_link_bytes_per_second: Quantity | None = None
+    """Line rate between GPU and host memory in one direction. [B/s]"""
     gpus_per_node: Quantity
     """GPUs in the usual node."""
     intra_link: Choice
@@ -86,12 +96,48 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """What one link carries, and the constants of the ring model on it.
+class Fit:
+    """How the fitted numbers of a link came about, and where they hold."""
 
-    A ring collective of `n` ranks on `N` nodes that sends `W` bytes per rank takes
-    `base + (n - N) * latency_in_node + (N - 1) * latency_between_nodes + W / bandwidth`.
-    Small messages take the lesser of this and the same with the `small_message_*` constants.
+    command: str
+    """The command that wrote the profile."""
+    date: str
+    """The day on which it ran."""
+    sources: tuple[str, ...]
+    """What the table of measurements names as its sources."""
+    points: int
+    """Measured collectives that were used."""
+    smallest_bytes: int
+    """Smallest message among them, in nccl-tests' convention. [B]"""
+    largest_bytes: int
+    """Largest message among them. [B]"""
+    fewest_ranks: int
+    """Smallest group among them."""
+    most_ranks: int
+    """Largest group among them."""
+    median_error_large: float | None = None
+    """Median of |predicted / measured - 1| above 16 MiB."""
+    median_error_medium: float | None = None
+    """The same from 1 to 16 MiB."""
+    median_error_small: float | None = None
+    """The same up to 1 MiB."""
+    held_out: str = ""
+    """What was left out in turn for the figures below: "source", or "file" of the only source."""
+    held_out_error_large: float | None = None
+    """Median error above 16 MiB on what was left out."""
+    held_out_error_medium: float | None = None
+    """The same from 1 to 16 MiB."""
+    held_out_error_small: float | None = None
+    """The same up to 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What one link carries, and the constants of the model of collectives on it.
+
+    `comm/algorithms.py` has the formulas. A ring of `n` ranks on `N` nodes that sends `W` bytes per
+    rank takes about `base + (n - N) * latency_in_node + (N - 1) * latency_between_nodes +
+    W / bandwidth`, or the same with the `small_message_*` constants if that is less.
     """
 
     id: str
@@ -122,10 +168,20 @@ class Link:
     """Time of one ring step with the low-latency protocols. [s]"""
     small_message_base_seconds: Quantity
     """Time before the first step with the low-latency protocols. [s]"""
+    switch_efficiency: Quantity | None = None
+    """Share of the line rate at which the switch in a node sums all-reduces, if it can."""
+    switch_latency_seconds: Quantity | None = None
+    """Time of such an all-reduce before its first byte, for each GPU of the node. [s]"""
+    tree_efficiency: Quantity | None = None
+    """Share of the bandwidth that all-reduces reach in a tree of nodes, if they use one."""
+    host_bytes_per_second: Quantity | None = None
+    """Most that the sockets of a host carry in one direction, whatever its NICs. [B/s]"""
     nics_per_gpu: Quantity | None = None
     """NICs for each GPU where the node type is not given; this or `nics_per_node`."""
     nics_per_node: Quantity | None = None
     """NICs of a node whose type is not given, shared by its GPUs; this or `nics_per_gpu`."""
+    fit: Fit | None = None
+    """How the fitted numbers came about, where `zeroplan calibrate` wrote the profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +210,8 @@ class Node:
     """NICs that carry traffic between GPUs of different nodes."""
     nic_bytes_per_second: Quantity | None = None
     """Line rate of one NIC in one direction. [B/s]"""
+    host_memory_bytes: Quantity | None = None
+    """Memory of the host. [B]"""
     usd_per_hour: Quantity | None = None
     """Price of the whole node. [USD/h]"""
     price_date: str = ""

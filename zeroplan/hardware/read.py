@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 from zeroplan.errors import SpecError, perhaps
-from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Gpu, Link, Node, entries
+from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Fit, Gpu, Link, Node, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.records import dataclass, fields
 
@@ -20,8 +20,12 @@ Table = dict[str, Any]
 P = TypeVar("P", Gpu, Link, Node)
 R = TypeVar("R")
 
+TABLES: Final = (Choice, Fit)
+"""What stands as a table of its own in a profile, apart from quantities."""
+
 _KIND_NAMES: Final[dict[type, str]] = {
     dict: "a table",
+    list: "a list",
     str: "a text in quotes",
     int: "a whole number",
     float: "a number",
@@ -125,17 +129,17 @@ def _placed(kind: Any, value: object, key: str) -> object:
 def _value(kind: Any, value: object, key: str) -> object:
     """Turn one TOML value into what the field named `key` asks for."""
     origin, arguments = get_origin(kind), get_args(kind)
+    if NoneType in arguments:
+        return _value(arguments[0], value, key)
     if kind is Quantity:
         return _quantity(value, key)
-    if kind is Choice:
-        return _build(Choice, value)
     if origin is Literal:
         return _word(value, arguments)
     if origin is Mapping:
         return _mapping(arguments, value, key)
-    if NoneType in arguments:
-        return _value(arguments[0], value, key)
-    return _expect(kind, value)
+    if origin is tuple:
+        return tuple(_expect(str, each) for each in _expect(list, value))
+    return _build(kind, value) if kind in TABLES else _expect(kind, value)
 
 
 def _quantity(table: object, key: str) -> Quantity:

@@ -6,12 +6,12 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
 from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Gpu, Link, Node
-from zeroplan.hardware.quantity import Choice, Quantity, unit_of
+from zeroplan.hardware.quantity import Quantity, unit_of
 from zeroplan.hardware.read import Source
 
 __all__ = ["json_schemas"]
@@ -70,11 +70,13 @@ def _property(kind: Any, key: str) -> Schema:
         )
         entry = _property(arguments[1], key)
         return {"type": "object", "propertyNames": names, "additionalProperties": entry}
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": {"type": "string"}}
     kind = arguments[0] if arguments else kind
     if kind is Quantity:
         return _quantity(key)
-    if kind is Choice:
-        return _object(Choice)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _object(kind)
     return {"type": _PLAIN[kind]}
 
 

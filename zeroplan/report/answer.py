@@ -3,9 +3,9 @@
 from typing import Final
 
 from zeroplan.estimation.record import Estimate
-from zeroplan.estimation.tables import memory_table, time_table
+from zeroplan.estimation.tables import host_table, memory_table, time_table
 from zeroplan.report.terminal import Page, prose, table_text
-from zeroplan.report.words import assumptions, defaults, precisions, verdicts
+from zeroplan.report.words import assumptions, defaults, precisions, trained, verdicts
 from zeroplan.spec.run import Run
 
 __all__ = ["answer_text"]
@@ -18,10 +18,12 @@ LEGEND: Final = (
 
 def answer_text(answer: Estimate, asked: Run, on: Page, *, wide: bool = False) -> str:
     """Return the tables, what they mean, and everything that was chosen or assumed."""
+    host = host_table(answer)
     parts = [
         table_text(memory_table(answer, wide=wide), on),
+        *([] if host is None else [table_text(host, on)]),
         table_text(time_table(answer, wide=wide), on),
-        prose((*verdicts(answer), LEGEND, *precisions(answer)), on),
+        prose((*verdicts(answer), *trained(answer), LEGEND, *precisions(answer)), on),
     ]
     for title, lines in (
         ("Notes", answer.notes),

@@ -12,7 +12,7 @@ from zeroplan.spec.reading import flatten, keys
 from zeroplan.spec.run import Run
 from zeroplan.units import GIB
 
-__all__ = ["assumptions", "defaults", "precisions", "verdicts"]
+__all__ = ["assumptions", "defaults", "precisions", "trained", "verdicts"]
 
 CHOSEN_BY_WORD: Final = ("cluster.link", "cluster.intra_link")
 """Keys whose words, such as ib, leave the generation to the GPU."""
@@ -22,13 +22,26 @@ def verdicts(answer: Estimate) -> Iterator[str]:
     """Say which strategies fit, and of those the fastest and what binds it."""
     words: dict[Verdict, str] = {"fits": "Fits", "tight": "Tight", "does_not_fit": "Does not fit"}
     for verdict, word in words.items():
-        named = [each.strategy for each in answer.estimates if each.verdict == verdict]
+        named = [
+            each.strategy
+            for each in answer.estimates
+            if each.verdict == verdict and (each.fits or verdict == "does_not_fit")
+        ]
         if named:
             yield f"{word}: {', '.join(named)}."
+    yield from _hosts(answer)
     if answer.fastest is not None:
         yield _fastest(answer.fastest)
     elif not answer.fits:
         yield _nearest(answer)
+
+
+def trained(answer: Estimate) -> Iterator[str]:
+    """Say how much of the model is trained, where that is not everything."""
+    total, part = answer.total_parameters, answer.trainable_parameters
+    if part < total:
+        share = significant(100 * part / total)
+        yield f"Trains {part:,} of {total:,} parameters ({share} %)."
 
 
 def defaults(answer: Estimate, asked: Run) -> Iterator[str]:
@@ -65,9 +78,26 @@ def precisions(answer: Estimate) -> Iterator[str]:
         0 < len(named) < len(answer.estimates)
         and training.compute_dtype != training.parameter_dtype
     ):
+        what = "adapters in " if answer.inputs.tuning.lora_rank else ""
         yield (
             f"DeepSpeed ({', '.join(named)}) stores {training.compute_dtype} and counts its fp32 "
-            f"copy as optimizer states; the others store {training.parameter_dtype}."
+            f"copy as optimizer states; the others store {what}{training.parameter_dtype}."
+        )
+
+
+def _hosts(answer: Estimate) -> Iterator[str]:
+    """Say for which strategies a node has too little host memory, and where loading would fail."""
+    short = [
+        each.strategy for each in answer.estimates if each.memory.host_verdict == "does_not_fit"
+    ]
+    if short:
+        yield f"Host memory does not suffice: {', '.join(short)}."
+    memory = answer.estimates[0].memory
+    loads = answer.inputs.training.load is None and memory.host_memory_bytes is not None
+    if loads and memory.host_load_bytes > (memory.host_memory_bytes or 0):
+        yield (
+            f"Weights read by every rank would take {significant(memory.host_load_bytes / GIB)} GiB "
+            "of host memory a node: load them on one rank (load rank0) or in parts (sharded)."
         )
 
 
@@ -88,7 +118,7 @@ def _nearest(answer: Estimate) -> str:
     short = [
         (-each.memory.headroom_bytes, each.strategy)
         for each in answer.estimates
-        if each.memory.headroom_bytes is not None
+        if each.memory.headroom_bytes is not None and each.verdict == "does_not_fit"
     ]
     if not short:
         return "Nothing fits."

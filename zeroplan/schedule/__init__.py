@@ -1,5 +1,6 @@
 """One training step written down as events, a file per framework."""
 
+from zeroplan.schedule.copies import with_average
 from zeroplan.schedule.ddp import ddp_script
 from zeroplan.schedule.deepspeed import deepspeed_script
 from zeroplan.schedule.events import Script
@@ -22,4 +23,4 @@ _WRITERS = {
 
 def script(plan: Plan) -> Script:
     """Write one steady-state step of a plan down."""
-    return _WRITERS[plan.row.framework](plan)
+    return with_average(_WRITERS[plan.row.framework](plan), plan)

@@ -8,9 +8,16 @@ from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, Recorder, Script
-from zeroplan.schedule.optimizer import Sizes, torch_optimizer_step, torch_state_changes
+from zeroplan.schedule.optimizer import (
+    Sizes,
+    clip_whole,
+    torch_optimizer_step,
+    torch_state_changes,
+)
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import Stretch, micro_steps
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import MIB, Size, round_up
 from zeroplan.workload.changes import Change
 from zeroplan.workload.tape import Parameter
@@ -69,12 +76,12 @@ class _Step:
 
 def ddp_script(plan: Plan) -> Script:
     """Write one steady-state step of DDP, or of one GPU alone, down."""
-    everything = [(p.elements, times) for p, times in plan.parameters]
-    return data_parallel_script(plan, everything, everything, lambda _: None)
+    trained = [(p.elements, times) for p, times in plan.trained]
+    return data_parallel_script(plan, trained, plan.pieces, lambda _: None)
 
 
 def data_parallel_script(
-    plan: Plan, stored: Sizes, updated: Sizes, publish: Callable[[Recorder], None]
+    plan: Plan, stored: Sizes, updated: list[Piece], publish: Callable[[Recorder], None]
 ) -> Script:
     """Write one step with whole parameters and gradients down.
 
@@ -83,9 +90,9 @@ def data_parallel_script(
     plan
         What is trained, and how.
     stored
-        Storages of the parameters [elements].
+        Storages of the parameters that are trained, with the number of copies [elements].
     updated
-        Parameters that this rank updates and keeps the states of [elements].
+        What this rank updates and keeps the states of.
     publish
         Sends them to the other ranks.
 
@@ -101,18 +108,25 @@ def data_parallel_script(
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
     step.recorder.phase = "optimizer"
-    torch_optimizer_step(step.recorder, updated, plan.dtypes)
+    if plan.updates_in_backward:
+        step.recorder.emit("optimizer step", "optimizer", waits=("all-reduce",))
+        step.grads_apart = False
+    else:
+        if plan.training.gradient_clipping:
+            clip_whole(step.recorder, plan.pieces, itemsize=plan.dtypes.gradient)
+        torch_optimizer_step(step.recorder, updated, plan.dtypes)
     publish(step.recorder)
     if step.grads_apart and not plan.keeps_gradients:
         _drop_gradients(step, "zero_grad", plan.parameters)
     held = plan.dtypes
+    trained = sum(round_up(n * held.parameter) * times for n, times in stored)
+    frozen = sum(round_up(p.elements * held.stored(p)) * times for p, times in plan.frozen)
     resident = (
-        Change(
-            "parameters", "all", sum(round_up(n * held.parameter) * times for n, times in stored)
-        ),
+        Change("parameters", "all", trained + frozen),
         Change("gradients", "gradient buckets", step.buckets_bytes),
         *(_gradients(plan, plan.parameters) if apart else []),
         *torch_state_changes(updated, held),
+        *reference_model(plan),
         *inputs_and_buffers(plan),
     )
     return Script(resident=resident, items=tuple(step.recorder.items))
@@ -122,6 +136,7 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
     """Run forward; DDP first broadcasts the module's buffers, rotary tables among them."""
     plan, recorder = step.plan, step.recorder
     recorder.phase = "forward"
+    reference_forward(recorder, plan)
     size = sum(plan.workload.buffers_bytes)
     if broadcasts and size and plan.groups.world.ranks > 1:
         collective = Collective(
@@ -148,7 +163,9 @@ def _backward(step: _Step, *, reduces: bool) -> None:
     if bucket is not None and bucket.size:
         _reduce(step, bucket.close(), 1)
     step.recorder.emit("end of backward", "DDP", waits=("all-reduce",))
-    step.grads_exist, step.grads_apart = True, not (reduces and step.views)
+    if reduces or not step.grads_exist:
+        step.grads_apart = not (reduces and step.views)
+    step.grads_exist = True
 
 
 def _copies(step: _Step, stretch: Stretch, bucket: Bucket | None) -> Iterator[tuple[int, int]]:
@@ -191,11 +208,23 @@ def _unit_backward(step: _Step, index: int, copies: int, bucket: Bucket | None) 
                 if closed:
                     _reduce(step, closed, copies)
         fresh = [(parameter, 1) for parameter in parameters]
+        if plan.updates_in_backward:
+            _update(step, index, parameters)
+            continue
         if parameters and step.grads_exist:
             _drop_gradients(step, "accumulate", fresh)
         moves = step.grads_apart or not step.grads_exist
         if parameters and bucket is not None and step.views and moves:
             _drop_gradients(step, "copy to bucket", fresh)
+
+
+def _update(step: _Step, index: int, parameters: tuple[Parameter, ...]) -> None:
+    """Update parameters one by one and drop their gradients (`register_post_accumulate_grad_hook`)."""
+    hidden = step.plan.units[index].kind == "block"
+    for parameter in parameters:
+        piece = Piece(parameter.shape, hidden=hidden)
+        torch_optimizer_step(step.recorder, [piece], step.plan.dtypes)
+        _drop_gradients(step, "zero_grad", [(parameter, 1)])
 
 
 def _reduce(step: _Step, size: int, copies: int) -> None:

@@ -15,15 +15,18 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     flat_parameters,
     fresh_category,
+    frozen_bytes,
     transient,
     wire_itemsize,
 )
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, Size, round_up
 from zeroplan.workload.changes import Change
 
@@ -62,14 +65,15 @@ class _Step:
         return (
             row.divides_optimizer
             and not row.divides_gradients
+            and not self.plan.offload
             and self.plan.training.compute_dtype == "bf16"
             and accumulation_itemsize(self.plan) == FP32
         )
 
     @property
     def elements(self) -> int:
-        """Size of the model."""
-        return sum(p.elements * times for p, times in self.plan.parameters)
+        """What is trained of the model [elements]."""
+        return sum(p.elements * times for p, times in self.plan.trained)
 
     @property
     def shard(self) -> Size:
@@ -77,8 +81,8 @@ class _Step:
         return flat_shard_elements(self.elements, self.plan.groups.shard.ranks)
 
     def each(self, itemsize: int) -> Size:
-        """Sum a tensor per parameter, each in a storage of its own [B]."""
-        return sum(round_up(p.elements * itemsize) * times for p, times in self.plan.parameters)
+        """Sum a tensor per trained parameter, each in a storage of its own [B]."""
+        return sum(round_up(p.elements * itemsize) * times for p, times in self.plan.trained)
 
     def drop_gradients(self) -> Change:
         """Free the gradients that autograd put down."""
@@ -108,19 +112,20 @@ def _resident(step: _Step) -> tuple[Change, ...]:
         states = [
             Change("parameters", "flat parameters", round_up(whole * held.parameter)),
             Change("gradients", "fp32 gradients", round_up(whole * FP32)),
-            *state_changes([(step.shard, 1)], held),
+            *state_changes([vector(step.shard)], held),
         ]
     else:
-        sizes = [(p.elements, times) for p, times in plan.parameters]
         states = [
             Change("parameters", "parameters", step.each(held.parameter)),
-            *state_changes(sizes, held),
+            *state_changes(plan.pieces, held),
         ]
-    return (*states, *inputs_and_buffers(plan))
+    frozen = Change("parameters", "frozen parameters", frozen_bytes(plan))
+    return (frozen, *states, *reference_model(plan), *inputs_and_buffers(plan))
 
 
 def _forward(step: _Step) -> None:
     step.recorder.phase = "forward"
+    reference_forward(step.recorder, step.plan)
     for index in step.plan.walk_forward(step.recorder):
         for part in step.plan.forward_parts(index):
             step.recorder.compute("forward", step.plan.owner(index), part)
@@ -139,7 +144,7 @@ def _backward(step: _Step) -> None:
                 recorder.emit("accumulate", "gradients", changes=(gone,))
     step.grads_exist = True
     if step.accumulates_whole:
-        largest = max(p.elements for p, _ in plan.parameters)
+        largest = max(p.elements for p, _ in plan.trained)
         recorder.emit(
             "accumulate in fp32",
             "gradients",
@@ -177,7 +182,7 @@ def _buffers(step: _Step) -> list[list[int]]:
     """Deal gradients to buffers; one closes when it has passed its size (`allreduce_no_retain`)."""
     buffers: list[list[int]] = [[]]
     size = 0
-    for parameter in flat_parameters(step.plan):
+    for parameter in flat_parameters(step.plan, trained=True):
         buffers[-1].append(parameter.elements)
         size += parameter.elements
         if size > ELEMENTS_PER_BUFFER:
@@ -195,7 +200,7 @@ def _update_whole(step: _Step) -> None:
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
     drop, wide = step.drop_gradients(), step.each(FP32) if held.master else 0
     copied, last = [Change("gradients", "fp32 gradients", wide)], [drop]
-    if held.master and held.implementation == "fused":
+    if held.master and held.rule.update == "adam" and held.implementation == "fused":
         flat = round_up(step.elements * FP32)
         copied += [
             Change("gradients", "fp32 vector", flat),
@@ -204,15 +209,27 @@ def _update_whole(step: _Step) -> None:
         ]
         last, wide = [], flat
     recorder.emit("fp32 gradients", "optimizer", changes=tuple(copied), traffic_bytes=3 * wide)
-    torch_optimizer_step(recorder, [(p.elements, times) for p, times in plan.parameters], held)
+    if plan.training.gradient_clipping and not held.master:
+        _clip_fp32(step)
+    torch_optimizer_step(recorder, plan.pieces, held)
     gone = Change("gradients", "fp32 gradients", -wide)
     recorder.emit("zero_grad", "optimizer", changes=(gone, *last))
+
+
+def _clip_fp32(step: _Step) -> None:
+    """Average the ranks' norms, equal but for experts (`clip_grad_norm_` in runtime/utils.py)."""
+    step.recorder.emit(
+        "clip gradients",
+        "optimizer",
+        collective=collective("all_reduce", step.plan.groups.world, FP32, FP32),
+        traffic_bytes=3 * step.each(FP32),
+    )
 
 
 def _update_part(step: _Step) -> None:
     """Update this rank's part from its part of the fp32 vector, then gather the parameters."""
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
-    torch_optimizer_step(recorder, [(step.shard, 1)], held)
+    torch_optimizer_step(recorder, [vector(step.shard)], held)
     group, size = plan.groups.shard, step.shard * held.parameter
     recorder.emit(
         "all-gather parameters",

@@ -72,7 +72,8 @@ class Arrivals:
 
     def _cut(self, index: int) -> tuple[list[Part], list[Arrival]]:
         owned = unique(self.plan.units[index].parameters)
-        places = {id(parameter): place for place, parameter in enumerate(owned)}
+        trained = (parameter for parameter in owned if parameter.trainable)
+        places = {id(parameter): place for place, parameter in enumerate(trained)}
         parts: list[Part] = []
         arrivals: list[Arrival] = []
         for segment, parameters in self.plan.gradient_chunks(index):
@@ -97,11 +98,14 @@ class Arrivals:
             yield Change(category, "gradient", -size)
 
     def _entered(self, parameter: Parameter) -> Part:
-        """Copy a gradient into the bucket; one that is larger is reduced where it is."""
-        if parameter.elements > largest_copied(self.plan):
-            return Part()
+        """Copy a gradient into the bucket; one that is larger is reduced where it is.
+
+        Where the optimizer is offloaded, it is cloned first.
+        """
         size = round_up(parameter.elements * gradient_itemsize(self.plan))
         gone = Change(fresh_category(self.plan), "gradient", -size)
+        if parameter.elements > largest_copied(self.plan):
+            return Part((-gone, gone), traffic_bytes=2 * size) if self.plan.offload else Part()
         return Part((gone,), traffic_bytes=2 * size)
 
 

@@ -15,16 +15,20 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     flat_parameters,
     fresh_category,
+    frozen_bytes,
     in_running_order,
     transient,
     unit_starts,
 )
+from zeroplan.schedule.deepspeed_host import as_run, host_buffers, update_on_host
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
 from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, write
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import reference_forward, reference_model
 from zeroplan.schedule.stretches import micro_steps, periods
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
 from zeroplan.workload.changes import Change
 
@@ -33,8 +37,9 @@ __all__ = ["bucket_script"]
 
 def bucket_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-1 or ZeRO-2 down."""
+    plan = as_run(plan)
     group = FlatGroup(
-        elements=tuple(p.elements for p in flat_parameters(plan)),
+        elements=tuple(p.elements for p in flat_parameters(plan, trained=True)),
         ranks=plan.groups.shard.ranks,
         round_robin=plan.choice.deepspeed.round_robin_gradients,
     )
@@ -45,7 +50,7 @@ def bucket_script(plan: Plan) -> Script:
         plan=plan,
         recorder=recorder,
         group=group,
-        starts=unit_starts(plan),
+        starts=unit_starts(plan, trained=True),
         reduction=reduction,
         limit=limit,
         copied_limit=largest_copied(plan),
@@ -55,21 +60,35 @@ def bucket_script(plan: Plan) -> Script:
             _forward(step)
             _backward(step, last=last)
     _update(step)
-    return Script(resident=_resident(step), items=tuple(recorder.items))
+    return Script(
+        resident=_resident(step),
+        items=tuple(recorder.items),
+        host=tuple(host_buffers(step)) if plan.offload else (),
+    )
 
 
 def _resident(step: Step) -> tuple[Change, ...]:
     held, shard = step.plan.dtypes, step.group.shard
     flat = round_up(shard * step.group.ranks * held.parameter)
+    if step.plan.offload:
+        way = round_up(max(step.group.elements) * held.compute)
+        return (
+            Change("parameters", "flat parameters", flat),
+            Change("reduce_scatter_buffers", "gradient on its way to the host", way),
+            *inputs_and_buffers(step.plan),
+        )
     return (
         Change("parameters", "flat parameters", flat),
-        *state_changes([(shard, 1)], held),
+        Change("parameters", "frozen parameters", frozen_bytes(step.plan)),
+        *state_changes([vector(shard)], held),
+        *reference_model(step.plan),
         *inputs_and_buffers(step.plan),
     )
 
 
 def _forward(step: Step) -> None:
     step.recorder.phase = "forward"
+    reference_forward(step.recorder, step.plan)
     for index in step.plan.walk_forward(step.recorder):
         for part in step.plan.forward_parts(index):
             step.recorder.compute("forward", step.plan.owner(index), part)
@@ -78,6 +97,7 @@ def _forward(step: Step) -> None:
 def _backward(step: Step, *, last: bool) -> None:
     plan, recorder = step.plan, step.recorder
     recorder.phase = "backward"
+    step.boundary = last
     divides = plan.row.divides_gradients
     enter = divides or (last and step.by_hooks)
     arrivals = Arrivals(plan, accumulated=step.waiting, enter=enter)
@@ -176,6 +196,9 @@ def _update(step: Step) -> None:
     plan, recorder, held = step.plan, step.recorder, step.plan.dtypes
     recorder.phase = "optimizer"
     ranks, shard = plan.groups.shard, step.group.shard
+    if plan.offload:
+        update_on_host(step)
+        return
     if held.compute < FP32:
         recorder.emit(
             "check overflow",
@@ -198,7 +221,7 @@ def _update(step: Step) -> None:
         changes=_cast(step),
         traffic_bytes=shard * (3 * step.reduction.itemsize + FP32),
     )
-    torch_optimizer_step(recorder, [(shard, 1)], held)
+    torch_optimizer_step(recorder, [vector(shard)], held)
     size = shard * held.parameter
     recorder.emit(
         "all-gather parameters",

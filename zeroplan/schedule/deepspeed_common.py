@@ -21,10 +21,12 @@ __all__ = [
     "FP64",
     "Copies",
     "FlatGroup",
+    "Gradient",
     "accumulation_itemsize",
     "collective",
     "flat_parameters",
     "fresh_category",
+    "frozen_bytes",
     "gradient_itemsize",
     "in_running_order",
     "transient",
@@ -70,6 +72,13 @@ def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...
     return (*born, *(-each for each in born))
 
 
+class Gradient(NamedTuple):
+    """A gradient by its form alone: equal blocks have equal ones."""
+
+    elements: int
+    shape: tuple[int, ...]
+
+
 class Copies(NamedTuple):
     """Equal blocks in the order in which they run."""
 
@@ -96,23 +105,40 @@ def in_running_order(plan: Plan, *, forward: bool) -> Iterator[Copies]:
             yield Copies(first, stretch.times, -period)
 
 
-def flat_parameters(plan: Plan) -> list[Parameter]:
-    """List every parameter of every unit in the order of registration, tied ones left out."""
-    return [p for owned in _owned(plan) for p in owned]
+def flat_parameters(plan: Plan, *, trained: bool = False) -> list[Parameter]:
+    """List every parameter of every unit in the order of registration, tied ones left out.
+
+    Parameters
+    ----------
+    plan
+        Whose parameters.
+    trained
+        Whether to leave frozen ones out: no optimizer has them.
+    """
+    return [p for owned in _owned(plan, trained=trained) for p in owned]
 
 
-def unit_starts(plan: Plan) -> tuple[int, ...]:
+def unit_starts(plan: Plan, *, trained: bool = False) -> tuple[int, ...]:
     """Return the place of each unit's first parameter among all, and last of all their number.
 
     Equal blocks share their parameters, so a parameter is known by its place.
     """
-    return tuple(accumulate(map(len, _owned(plan)), initial=0))
+    return tuple(accumulate(map(len, _owned(plan, trained=trained)), initial=0))
 
 
-def _owned(plan: Plan) -> list[tuple[Parameter, ...]]:
+def frozen_bytes(plan: Plan) -> int:
+    """Sum the frozen parameters, each in a storage of its own [B]."""
+    stored = plan.dtypes.stored
+    return int(sum(round_up(p.elements * stored(p)) * times for p, times in plan.frozen))
+
+
+def _owned(plan: Plan, *, trained: bool) -> list[tuple[Parameter, ...]]:
     """List each unit's own parameters; equal blocks share them."""
     known = {id(unit): unit for unit in plan.units}
-    owned = {key: unique(unit.parameters) for key, unit in known.items()}
+    owned = {
+        key: tuple([p for p in unique(unit.parameters) if p.trainable or not trained])
+        for key, unit in known.items()
+    }
     return [owned[id(unit)] for unit in plan.units]
 
 

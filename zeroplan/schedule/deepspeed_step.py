@@ -7,11 +7,18 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.deepspeed_common import FlatGroup, collective, fresh_category
+from zeroplan.schedule.deepspeed_common import (
+    FP64,
+    FlatGroup,
+    collective,
+    fresh_category,
+    transient,
+)
 from zeroplan.schedule.deepspeed_reduce import BucketReduction, Call
 from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.offload import NORMS, copied
 from zeroplan.schedule.plan import Plan
-from zeroplan.units import FP32, round_up
+from zeroplan.units import ALLOCATION_BYTES, FP32, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["Flush", "Step", "close", "finish", "flush", "write"]
@@ -25,6 +32,8 @@ class Flush(NamedTuple):
     after: tuple[Change, ...]
     traffic_bytes: int
     """HBM bytes of what this rank copies out of the bucket. [B]"""
+    sent_bytes: int = 0
+    """What goes to host memory, or comes from there and goes back. [B]"""
 
 
 @dataclass(slots=True)
@@ -59,6 +68,8 @@ class Step:
     """Whether the buffer of this rank's gradients of this micro-step exists."""
     accumulates: bool = False
     """Whether gradients of earlier micro-steps are kept."""
+    boundary: bool = True
+    """Whether this is the last micro-step."""
 
     @property
     def by_hooks(self) -> bool:
@@ -120,6 +131,16 @@ def flush(step: Step) -> Flush:
     late = settings.overlap_comm and not settings.contiguous_gradients
     step.stale, gone = (foreign, []) if late else ([], foreign)
     after: list[Change] = []
+    if step.plan.offload:
+        sent = _sent(step, own)
+        if step.boundary and own:
+            largest = max(pieces[place] for place in own)
+            after += transient("temporaries", "fp64 gradient", round_up(largest * FP64))
+            after.append(Change("temporaries", NORMS, len(own) * ALLOCATION_BYTES))
+        gone = [*gone, *own]
+        after += step.drop(gone)
+        step.members, step.filled = [], 0
+        return Flush(tuple(before), calls, tuple(after), 0, sent)
     if settings.contiguous_gradients and own and not reduction.compact:
         if not step.keeps:
             after.append(Change("gradients", "kept gradients", step.kept_bytes()))
@@ -129,6 +150,17 @@ def flush(step: Step) -> Flush:
     step.members, step.filled = [], 0
     copied = sum([step.group.elements[place] for place in own]) * step.reduction.itemsize
     return Flush(tuple(before), calls, tuple(after), 2 * copied)
+
+
+def _sent(step: Step, own: list[int]) -> int:
+    """Count what moves between GPU and host for this rank's gradients.
+
+    They accumulate in host memory, to which they come back as a sum made on the GPU
+    (`async_accumulate_grad_in_cpu_via_gpu`); the last sum goes there in fp32. [B]
+    """
+    whole = step.sizes(own) if step.plan.micro_steps > 1 and not step.reduction.compact else 0
+    last = sum([step.group.fullest_pieces[place] for place in own]) * FP32 if step.boundary else 0
+    return last + whole * (1 + step.accumulates)
 
 
 def write(step: Step, done: Flush) -> None:
@@ -153,6 +185,7 @@ def write(step: Step, done: Flush) -> None:
         stream=stream,
         changes=done.after,
         traffic_bytes=done.traffic_bytes,
+        transfer=copied(step.plan.offload, done.sent_bytes) if done.sent_bytes else None,
     )
 
 
@@ -165,7 +198,9 @@ def finish(step: Step) -> None:
     step.brought = step.keeps = step.waiting = False
     own = [place for place in step.standing if step.group.fullest_pieces[place]]
     changes += step.drop(list(step.standing))
-    if not step.reduction.compact:
+    if step.plan.offload:
+        step.accumulates = True
+    elif not step.reduction.compact:
         changes.append(Change("gradients", "kept gradients", step.sizes(own)))
         if step.accumulates:
             changes.append(Change("gradients", "kept gradients", -step.kept_bytes()))

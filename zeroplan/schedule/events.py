@@ -6,6 +6,7 @@ from typing import Literal
 
 from zeroplan.records import dataclass, field
 from zeroplan.sharding.groups import Group
+from zeroplan.sharding.offload import HostBuffer
 from zeroplan.units import Size
 from zeroplan.workload.changes import Category, Change, Step
 
@@ -20,14 +21,29 @@ __all__ = [
     "Repeat",
     "Script",
     "Segment",
+    "Stream",
+    "Transfer",
     "segment",
 ]
 
 Phase = Literal["forward", "backward", "optimizer"]
 Pool = Literal["compute", "all-gather", "reduce-scatter"]
 """The stream whose memory pool a block comes from."""
-Stream = Literal["compute", "all-gather", "reduce-scatter", "all-reduce"]
-CollectiveName = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"]
+Stream = Literal[
+    "compute",
+    "all-gather",
+    "reduce-scatter",
+    "all-reduce",
+    "host to device",
+    "device to host",
+    "cpu",
+]
+"""cpu: what the host computes, and what it reads from a drive."""
+Route = Literal["pinned copy", "pageable copy", "fused update", "update", "nvme"]
+"""What bytes go through that leave the GPU: PCIe, the CPU's memory, a drive."""
+CollectiveName = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +62,20 @@ class Collective:
 
     @property
     def wire_bytes(self) -> Size:
-        """Sent per rank by the ring: (n-1)/n of the whole, twice that for an all-reduce. [B]"""
+        """Sent per rank by the ring: (n-1)/n of the whole, twice that for an all-reduce. [B]
+
+        An all-to-all sends as much, straight to the other ranks.
+        """
         passes = 2 if self.name == "all_reduce" else 1
         return passes * self.message_bytes * (self.group.ranks - 1) / self.group.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Bytes that one rank moves outside its GPU's memory."""
+
+    route: Route
+    bytes: Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,6 +104,9 @@ class Event:
     collective: Collective | None = None
     traffic_bytes: Size = 0
     """HBM bytes of copies that no operation accounts for. [B]"""
+    launches: Size = 0
+    """Kernels that it launches and no operation accounts for."""
+    transfer: Transfer | None = None
     waits: tuple[str, ...] = ()
     """Streams, or marks on them, whose work issued so far must have ended before it starts."""
     mark: str = ""
@@ -104,6 +134,10 @@ class Script:
     items: tuple[Item, ...]
     pools: Mapping[Category, Pool] = field(default_factory=dict)
     """Categories that are allocated on another stream than the compute stream."""
+    host: tuple[HostBuffer, ...] = ()
+    """What the rank holds in host memory throughout."""
+    nvme_bytes: Size = 0
+    """What the rank holds on a drive. [B]"""
 
     def calls(self) -> Iterator[tuple[Event, int]]:
         """Yield every event with the number of times it happens."""
@@ -162,11 +196,14 @@ class Recorder:
         steps: tuple[Step, ...] = (),
         collective: Collective | None = None,
         traffic_bytes: Size = 0,
+        launches: Size = 0,
+        transfer: Transfer | None = None,
         waits: tuple[str, ...] = (),
         mark: str = "",
     ) -> None:
         """Append an event, unless nothing happens in it."""
-        if not (changes or steps or collective or waits or mark or _any(traffic_bytes)):
+        done = changes or steps or collective or transfer or waits or mark
+        if not (done or _any(traffic_bytes)):
             return
         self.items.append(
             Event(
@@ -179,6 +216,8 @@ class Recorder:
                 steps=steps,
                 collective=collective,
                 traffic_bytes=traffic_bytes,
+                launches=launches,
+                transfer=transfer,
                 waits=waits,
                 mark=mark,
             )

@@ -7,13 +7,15 @@ exist twice while autograd makes them one flat tensor, and those of the root wai
 end of backward.
 """
 
+from collections.abc import Iterator
+
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Recorder, Script, Segment, segment
 from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
 from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
+from zeroplan.schedule.offload import host_states, host_step, host_temporary
 from zeroplan.schedule.optimizer import (
-    Sizes,
     clip_by_local_norm,
     torch_optimizer_step,
     torch_state_changes,
@@ -21,6 +23,8 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.offload import HostBuffer
+from zeroplan.sharding.optimizer_states import Piece, vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
@@ -51,9 +55,14 @@ class _Step:
         return {index: unit for unit in self.units for index in unit.units}
 
     @property
+    def wrapped(self) -> list[FlatUnit]:
+        """All of them, with those that stand inside of others."""
+        return [each for unit in self.units for each in (unit, *unit.within)]
+
+    @property
     def gradients(self) -> Change:
         """All reduced gradients."""
-        size = sum(self.reduce.gradient_bytes(unit) * unit.times for unit in self.units)
+        size = sum(self.reduce.gradient_bytes(u) * u.times for u in self.wrapped if u.trained)
         return Change("gradients", "all", size)
 
 
@@ -64,10 +73,11 @@ def fsdp1_script(plan: Plan) -> Script:
             f"sharding.reshard_after_forward = {plan.choice.reshard_after_forward}: fsdp1 cannot "
             "reshard to a number of ranks; use true, false or fsdp2."
         )
+    _refuse_sums_on_the_host(plan)
     recorder = Recorder()
     unshard, reduce = Unshard(plan, recorder), Reduce(plan, recorder)
     step = _Step(plan, recorder, flat_units(plan), unshard, reduce)
-    drops, late = not plan.keeps_gradients, plan.choice.use_orig_params
+    drops, late = not (plan.keeps_gradients or plan.offload), plan.choice.use_orig_params
     if drops and late:
         _release_gradients(step, "root pre-forward")
     for times, last in micro_steps(plan.micro_steps):
@@ -78,13 +88,44 @@ def fsdp1_script(plan: Plan) -> Script:
             recorder.phase = "backward"
             _backward(step)
     recorder.phase = "optimizer"
-    sizes = _optimizer_sizes(step)
+    pieces = _pieces(step)
     if plan.training.gradient_clipping:
-        clip_by_local_norm(recorder, sum(times for _, times in sizes), plan.groups.shard)
-    torch_optimizer_step(recorder, sizes, plan.dtypes)
+        held = [] if plan.offload else pieces
+        clip_by_local_norm(recorder, held, plan.groups.shard, itemsize=plan.dtypes.gradient)
+    if plan.offload:
+        host_step(recorder, pieces, plan.dtypes)
+    else:
+        torch_optimizer_step(recorder, pieces, plan.dtypes)
     if drops and not late:
         _release_gradients(step, "zero_grad")
-    return Script(resident=_resident(step, sizes), items=tuple(recorder.items))
+    return Script(
+        resident=_resident(step, pieces),
+        items=tuple(recorder.items),
+        host=tuple(_host(step, pieces)) if plan.offload else (),
+    )
+
+
+def _refuse_sums_on_the_host(plan: Plan) -> None:
+    """Say that offloaded gradients that were reduced are not added to (a TODO of torch 2.13)."""
+    if plan.offload and plan.micro_steps > 1 and plan.choice.synchronize_gradients == "every":
+        raise SpecError(
+            "sharding.synchronize_gradients = every: with offload_parameters fsdp1 does not add up "
+            "gradients that it has reduced; use last, or fsdp2."
+        )
+
+
+def _host(step: _Step, pieces: list[Piece]) -> Iterator[HostBuffer]:
+    """List what is in host memory: flat shards and their gradients, pinned, and the states.
+
+    Source: `init_flat_param_attributes` in torch/distributed/fsdp/_flat_param.py (2.13), which
+    pins whatever it is told.
+    """
+    for unit in step.units:
+        size = unit.flat.shard_elements * step.plan.dtypes.parameter
+        for name in ("parameter shard", "gradient"):
+            yield HostBuffer(name=name, bytes=size, times=unit.times, pinned=True)
+    yield host_states(pieces, step.plan.dtypes)
+    yield host_temporary(pieces, step.plan.dtypes)
 
 
 def _release_gradients(step: _Step, name: str) -> None:
@@ -96,28 +137,32 @@ def _release_gradients(step: _Step, name: str) -> None:
     step.recorder.emit(name, "root", changes=(-step.gradients,))
 
 
-def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
+def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
+    if step.plan.offload:
+        return tuple(inputs_and_buffers(step.plan))
     outlive = step.plan.choice.use_orig_params or step.plan.keeps_gradients
     gradients = [step.gradients] if outlive else []
     shards = [
-        Change("parameters", u.name, round_up(u.flat.shard_elements * held.parameter) * u.times)
-        for u in step.units
+        Change("parameters", u.name, round_up(u.flat.shard_elements * u.stored) * u.times)
+        for u in step.wrapped
     ]
-    return (*shards, *gradients, *torch_state_changes(sizes, held), *inputs_and_buffers(step.plan))
+    return (*shards, *gradients, *torch_state_changes(pieces, held), *inputs_and_buffers(step.plan))
 
 
-def _optimizer_sizes(step: _Step) -> Sizes:
+def _pieces(step: _Step) -> list[Piece]:
     """List what the optimizer updates: the flat shards, or their pieces of original parameters."""
     if not step.plan.choice.use_orig_params:
-        return [(unit.flat.shard_elements, unit.times) for unit in step.units]
+        return [
+            vector(unit.flat.shard_elements, unit.times) for unit in step.wrapped if unit.trained
+        ]
     pieces = {id(unit): iter(unit.flat.pieces) for unit in step.units}
     held = [
-        (next(pieces[id(unit)]), unit.times)
+        (next(pieces[id(unit)]) * parameter.trainable, unit.times)
         for index, unit in sorted(step.by_index.items())
-        for _ in unique(step.plan.units[index].parameters)
+        for parameter in unique(step.plan.units[index].parameters)
     ]
-    return [(size, times) for size, times in held if size]
+    return [vector(size, times) for size, times in held if size]
 
 
 def _forward(step: _Step) -> None:
@@ -130,6 +175,7 @@ def _forward(step: _Step) -> None:
         if not unit.is_root:
             step.unshard.run(unit)
             step.unshard.wait(unit)
+        _bring(step, unit)
         model, loss = plan.forward_parts(index)
         step.recorder.compute("forward", plan.owner(index), model)
         if not unit.is_root:
@@ -143,7 +189,17 @@ def _post_forward(step: _Step, unit: FlatUnit) -> None:
     """Reshard after forward: SHARD_GRAD_OP does not, and a sharded root is kept."""
     if unit.whole or (step.plan.choice.reshard_after_forward and not unit.is_root):
         step.unshard.reshard(unit)
-    unit.awaits_backward = not unit.reentrant
+    for each in unit.within:
+        step.unshard.reshard(each)
+    unit.awaits_backward = unit.answers and not unit.reentrant
+
+
+def _bring(step: _Step, unit: FlatUnit) -> None:
+    """Gather what is wrapped by itself inside of a unit; here it stays as long as the unit runs."""
+    for each in unit.within:
+        step.unshard.run(each)
+    if unit.within:
+        step.unshard.wait(unit)
 
 
 def _backward(step: _Step) -> None:
@@ -158,15 +214,27 @@ def _backward(step: _Step) -> None:
             step.recorder.compute("loss backward", owner, loss)
         if again.steps:
             _recompute(step, unit, owner, again)
-        if index == unit.units[-1]:
-            _pre_backward(step, unit)
+        if index == unit.units[-1] and unit.answers:
+            _pre_backward(step, unit, recomputes=plan.checkpointing(index) != "none")
         step.recorder.compute("backward", owner, rest)
-        if not unit.is_root:
+        if not unit.is_root and unit.answers:
             _post_backward(step, unit)
         if held.steps:
             step.recorder.compute("release", owner, held)
     _post_backward(step, step.root)
+    if step.synchronizes or step.plan.choice.reshard_after_forward:
+        for unit in step.units:
+            step.unshard.reshard(unit)
     step.reduce.finish()
+    if plan.offload and step.synchronizes:
+        _send_gradients(step)
+
+
+def _send_gradients(step: _Step) -> None:
+    """Let reduced gradients go that were sent to the host, where they are from here on."""
+    _release_gradients(step, "end of backward")
+    for unit in step.units:
+        unit.has_gradient = False
 
 
 def _checkpoint_parts(unit: FlatUnit, part: Segment) -> tuple[Segment, Segment, Segment]:
@@ -184,17 +252,26 @@ def _recompute(step: _Step, unit: FlatUnit, owner: str, again: Segment) -> None:
     """Run a reentrant checkpoint's forward with its hooks, which gather and reshard once more."""
     step.unshard.run(unit)
     step.unshard.wait(unit)
+    _bring(step, unit)
     step.recorder.compute("recompute", owner, again)
     _post_forward(step, unit)
 
 
-def _pre_backward(step: _Step, unit: FlatUnit) -> None:
-    """Wait for this unit's parameters, then gather the one that comes next in backward."""
+def _pre_backward(step: _Step, unit: FlatUnit, *, recomputes: bool) -> None:
+    """Wait for this unit's parameters, then gather the one that comes next in backward.
+
+    What is wrapped inside is gathered once more for a recomputation, which stops in the last of it.
+    """
     step.unshard.run(unit)
     unit.awaits_backward = False
     if step.plan.choice.backward_prefetch == "pre":
         _prefetch(step, unit)
     step.unshard.wait(unit)
+    if recomputes and not unit.reentrant:
+        _bring(step, unit)
+        for each in unit.within[:-1]:
+            step.unshard.reshard(each)
+    _bring(step, unit)
 
 
 def _prefetch(step: _Step, unit: FlatUnit) -> None:
@@ -211,12 +288,15 @@ def _post_backward(step: _Step, unit: FlatUnit) -> None:
     Without reduction SHARD_GRAD_OP keeps its parameters for the next micro-step.
     """
     choice = step.plan.choice
-    step.reduce.flatten(unit)
-    if step.synchronizes or choice.reshard_after_forward or unit.whole:
-        step.unshard.reshard(unit)
+    ended = (unit,) if unit.asks or unit.trained else ()
+    for each in (*unit.within, *ended):
+        step.reduce.flatten(each)
+        if step.synchronizes or choice.reshard_after_forward or each.whole:
+            step.unshard.reshard(each)
     if choice.backward_prefetch == "post":
         _prefetch(step, unit)
-    if step.synchronizes:
-        step.reduce.run(unit)
-    else:
-        step.reduce.accumulate(unit)
+    for each in (*unit.within, *ended):
+        if each.trained and step.synchronizes:
+            step.reduce.run(each)
+        elif each.trained:
+            step.reduce.accumulate(each)

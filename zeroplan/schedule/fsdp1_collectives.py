@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.schedule.fsdp1_units import FlatUnit
+from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.groups import Group
 from zeroplan.units import Size, round_up
@@ -19,6 +20,11 @@ __all__ = ["Reduce", "Unshard"]
 UNIT_BEGINS = "unit begins"
 """Mark of the compute stream's newest unit. An all-gather waits for the one before its own, so at
 most two run ahead of compute (`limit_all_gathers`, _limiter_utils.py)."""
+
+
+def begins(unit: FlatUnit) -> str:
+    """Return what a unit's all-gather waits for."""
+    return "compute" if unit.is_root else UNIT_BEGINS
 
 
 @dataclass(slots=True)
@@ -37,9 +43,10 @@ class Unshard:
         if unit.unsharded:
             return
         unit.unsharded = True
-        held, flat = self.plan.dtypes, unit.flat
-        size = flat.shard_elements * held.compute
-        cast = Change("temporaries", f"{unit.name} cast", round_up(size) if self._casts else 0)
+        flat = unit.flat
+        size = flat.shard_elements * unit.used
+        made = self._from_host(unit) if self.plan.offload else [self._cast(unit)]
+        gone = Change("temporaries", f"{unit.name} cast", -sum(each.bytes for each in made))
         collective = Collective(
             name="all_gather",
             group=self.plan.groups.shard,
@@ -51,11 +58,39 @@ class Unshard:
             "cast" if unit.whole else "all-gather",
             unit.name,
             stream="all-gather",
-            changes=(parameters,) if unit.whole else (cast, parameters, -cast),
+            changes=self._whole(unit, parameters, made)
+            if unit.whole
+            else (*made, parameters, gone),
             collective=None if unit.whole else collective,
-            traffic_bytes=flat.shard_elements * (held.parameter + held.compute) * self._casts,
-            waits=("compute",) if unit.is_root else (UNIT_BEGINS,),
+            traffic_bytes=flat.shard_elements * (unit.stored + unit.used) * unit.casts,
+            waits=(*(("host to device",) if self.plan.offload else ()), begins(unit)),
         )
+
+    def _cast(self, unit: FlatUnit) -> Change:
+        """Return a shard in the compute dtype."""
+        size = round_up(unit.flat.shard_elements * unit.used) * unit.casts
+        return Change("temporaries", f"{unit.name} cast", size)
+
+    def _from_host(self, unit: FlatUnit) -> list[Change]:
+        """Copy a shard to the GPU in the stored dtype, return what that leaves there.
+
+        It comes beside its cast, and goes when it has been cast (`_use_low_precision_shard`).
+        """
+        size = unit.flat.shard_elements * unit.stored
+        self.recorder.emit(
+            "copy from host",
+            unit.name,
+            stream="host to device",
+            transfer=copied(self.plan.offload, size),
+            waits=(begins(unit),),
+        )
+        wide = Change("temporaries", f"{unit.name} cast", round_up(size))
+        return [self._cast(unit), wide, -wide] if unit.casts else [wide]
+
+    @staticmethod
+    def _whole(unit: FlatUnit, parameters: Change, made: list[Change]) -> tuple[Change, ...]:
+        """List what NO_SHARD needs: its parameters, in the place of a cast."""
+        return (parameters, *made[1:]) if unit.casts else (parameters,)
 
     def wait(self, unit: FlatUnit) -> None:
         """Let the compute stream wait for the parameters that were gathered."""
@@ -67,17 +102,11 @@ class Unshard:
             unit.unsharded = False
             self.recorder.emit("reshard", unit.name, changes=(-self._parameters(unit),))
 
-    @property
-    def _casts(self) -> bool:
-        return self.plan.dtypes.compute != self.plan.dtypes.parameter
-
     def _parameters(self, unit: FlatUnit) -> Change:
         """Return the storage that parameters in use view; NO_SHARD needs one for a cast only."""
-        exists = self._casts or not unit.whole
+        exists = unit.casts or not unit.whole or bool(self.plan.offload)
         elements = unit.flat.shard_elements * unit.flat.ranks * exists
-        return Change(
-            "unsharded_parameters", unit.name, round_up(elements * self.plan.dtypes.compute)
-        )
+        return Change("unsharded_parameters", unit.name, round_up(elements * unit.used))
 
 
 @dataclass(slots=True)
@@ -88,17 +117,28 @@ class Reduce:
     recorder: Recorder
 
     def flatten(self, unit: FlatUnit) -> None:
-        """Concatenate the gradients of the original parameters: the split's backward does so."""
+        """Concatenate the gradients of the original parameters: the split's backward does so.
+
+        It makes zeros for those without a gradient, as packed weights (`split_with_sizes_backward` in
+        torch/csrc/autograd/FunctionsManual.cpp, 2.13).
+        """
+        if not unit.trained:
+            return
         size = self.plan.dtypes.compute
+        zeros = [
+            Change("unsharded_gradients", p.name, round_up(p.elements * size))
+            for p in unit.flat.parameters
+            if not p.gets_gradient
+        ]
         original = [
             Change("unsharded_gradients", p.name, -round_up(p.elements * size))
             for p in unit.flat.parameters
-            if p.trainable
+            if p.gets_gradient
         ]
         self.recorder.emit(
             "flatten gradients",
             unit.name,
-            changes=(self._flat(unit), *original),
+            changes=(*zeros, self._flat(unit), *(-each for each in zeros), *original),
             traffic_bytes=2 * unit.flat.elements * size,
         )
 
@@ -171,6 +211,21 @@ class Reduce:
         gone += [out] if made else []
         gone += [gradient] if unit.has_gradient else []
         self.recorder.emit("assign gradient", name, changes=(*made, *(-each for each in gone)))
+        self._to_host(unit)
+
+    def _to_host(self, unit: FlatUnit) -> None:
+        """Copy a reduced gradient to the host; it also stays until the end of backward.
+
+        `_saved_grad_shard` goes in `prepare_gradient_for_optim`.
+        """
+        if self.plan.offload:
+            size = unit.flat.shard_elements * self.plan.dtypes.gradient
+            self.recorder.emit(
+                "copy to host",
+                unit.name,
+                stream="reduce-scatter",
+                transfer=copied(self.plan.offload, size),
+            )
 
     def _reduce_whole(self, unit: FlatUnit) -> None:
         """All-reduce a gradient that is not sharded (NO_SHARD).
@@ -189,6 +244,7 @@ class Reduce:
         else:
             changes = [gradient, *gone, *([-gradient] if unit.has_gradient else [])]
         self.recorder.emit("assign gradient", name, changes=tuple(changes))
+        self._to_host(unit)
 
     def _all_reduce(
         self, unit: FlatUnit, group: Group, elements: int, changes: Iterable[Change] = ()

@@ -1,8 +1,11 @@
 """Which parameters FSDP1 flattens together."""
 
+from collections.abc import Callable
+
 from zeroplan.records import dataclass
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import FlatParameter, unique
+from zeroplan.workload.tape import Parameter
 
 __all__ = ["FlatUnit", "flat_units"]
 
@@ -18,6 +21,10 @@ class FlatUnit:
     units: tuple[int, ...]
     """Units that use it, in forward order. [index]"""
     flat: FlatParameter
+    stored: int
+    """Bytes per element of its shard. [B]"""
+    used: int
+    """Bytes per element of what is gathered. [B]"""
     times: int
     """Equal modules that this one stands for. [count]"""
     is_root: bool = False
@@ -30,6 +37,22 @@ class FlatUnit:
     """Whether its reduced gradient lives."""
     accumulates: bool = False
     """Whether its unreduced gradient lives on between micro-steps (no_sync)."""
+    within: tuple["FlatUnit", ...] = ()
+    """Trained parameters that are wrapped by themselves, so that the rest can be frozen."""
+    asks: bool = True
+    """Whether a gradient of what it reads is wanted; if not it stays to the end of backward."""
+    answers: bool = True
+    """Whether a gradient of what it makes is wanted: the sign for its backward."""
+
+    @property
+    def casts(self) -> bool:
+        """Whether its shard is cast before it is gathered."""
+        return self.used != self.stored
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a gradient."""
+        return any(p.trainable for p in self.flat.parameters)
 
     @property
     def whole(self) -> bool:
@@ -60,20 +83,55 @@ def flat_units(plan: Plan) -> list[FlatUnit]:
 
 
 def _unit(plan: Plan, name: str, units: tuple[int, ...], times: int = 1) -> FlatUnit:
-    groups = plan.groups
-    aligns = plan.choice.use_orig_params
-    process_group = groups.shard if groups.shard.ranks > 1 else groups.world
+    """Wrap units together; frozen and trained parameters are flattened together or not at all.
+
+    They are where the original parameters are kept. Else peft's `fsdp_auto_wrap_policy` wraps each
+    layer that is trained by itself (peft/utils/other.py, 0.21).
+    """
     checkpointed = any(plan.checkpointing(i) != "none" for i in units)
+    owned = unique(p for i in units for p in plan.units[i].parameters)
+    trained = tuple(p for p in owned if p.trainable)
+    apart = not plan.choice.use_orig_params and 0 < len(trained) < len(owned)
+    entering = plan.units[units[0]].input
     return FlatUnit(
         name=name,
         units=units,
-        flat=FlatParameter(
-            parameters=unique(p for i in units for p in plan.units[i].parameters),
-            ranks=groups.shard.ranks,
-            alignment=ALIGNMENT_BYTES // plan.dtypes.compute if aligns else 1,
-            multiple=process_group.ranks if aligns else 1,
-        ),
+        flat=_flat(plan, tuple(p for p in owned if not p.trainable) if apart else owned),
+        stored=_itemsize(plan.dtypes.stored, owned, apart=apart),
+        used=_itemsize(plan.dtypes.used, owned, apart=apart),
         times=times,
         reentrant=checkpointed and plan.training.checkpoint_reentrant,
-        has_gradient=plan.keeps_gradients,
+        has_gradient=plan.keeps_gradients and not plan.offload and (bool(trained) and not apart),
+        within=tuple(_alone(plan, p, times) for p in trained) if apart else (),
+        asks=entering is None or entering.differentiable,
+        answers=plan.units[units[-1]].output.differentiable,
+    )
+
+
+def _itemsize(of: Callable[[Parameter], int], owned: tuple[Parameter, ...], *, apart: bool) -> int:
+    """Return the bytes per element of what is flattened together, which is of one dtype. [B]"""
+    return next((of(p) for p in owned if not (apart and p.trainable)), 0)
+
+
+def _alone(plan: Plan, parameter: Parameter, times: int) -> FlatUnit:
+    return FlatUnit(
+        name=parameter.name,
+        units=(),
+        flat=_flat(plan, (parameter,)),
+        stored=plan.dtypes.stored(parameter),
+        used=plan.dtypes.used(parameter),
+        times=times,
+        has_gradient=plan.keeps_gradients and not plan.offload,
+    )
+
+
+def _flat(plan: Plan, parameters: tuple[Parameter, ...]) -> FlatParameter:
+    groups = plan.groups
+    aligns = plan.choice.use_orig_params
+    process_group = groups.shard if groups.shard.ranks > 1 else groups.world
+    return FlatParameter(
+        parameters=parameters,
+        ranks=groups.shard.ranks,
+        alignment=ALIGNMENT_BYTES // plan.dtypes.compute if aligns else 1,
+        multiple=process_group.ranks if aligns else 1,
     )

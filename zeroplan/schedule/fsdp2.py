@@ -6,22 +6,27 @@ present group has been copied out (a local variable of `wait_for_unshard` holds 
 reduce-scatter input outlives the group that made it.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Pool, Recorder, Script
+from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
+from zeroplan.schedule.muon import sharded_muon_step
+from zeroplan.schedule.offload import host_states, host_step, host_temporary
 from zeroplan.schedule.optimizer import (
-    Sizes,
     clip_by_norm_vector,
     torch_optimizer_step,
     torch_state_changes,
 )
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
+from zeroplan.schedule.reference import ShardedReference
 from zeroplan.schedule.stretches import micro_steps
-from zeroplan.sharding.layout import dim0_shard_elements
+from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.offload import HostBuffer
+from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["fsdp2_script"]
@@ -54,33 +59,114 @@ def fsdp2_script(plan: Plan) -> Script:
     step = _Step(plan, recorder, groups, Gather(plan, recorder), Reduce(plan, recorder))
     step.by_unit = {index: group for group in groups for index in group.units}
     step.blocks = [group for group in groups if group.name == "block"]
+    copy = plan.reference
+    reference = None if copy is None else ShardedReference(recorder, plan, copy)
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times):
             recorder.phase = "forward"
+            if reference is not None:
+                reference.forward()
             _forward(step)
             recorder.phase = "backward"
             _backward(step, last=last)
     recorder.phase = "optimizer"
     ranks = plan.groups.shard.ranks
-    sizes = [(dim0_shard_elements(p, ranks), times) for p, times in plan.parameters]
+    pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
-        tensors = sum(times for _, times in sizes)
-        clip_by_norm_vector(recorder, tensors, plan.groups.shard, itemsize=plan.dtypes.gradient)
-    torch_optimizer_step(recorder, sizes, plan.dtypes)
+        clip_by_norm_vector(
+            recorder,
+            pieces,
+            plan.groups.shard,
+            itemsize=plan.dtypes.gradient,
+            on_host=bool(plan.offload),
+        )
+    _update(step, pieces)
+    _scale_weights(step)
+    copies = reference.resident() if reference is not None else ()
+    return Script(
+        resident=(*_resident(step, pieces), *copies),
+        items=tuple(recorder.items),
+        pools=POOLS,
+        host=tuple(_host(step, pieces)) if plan.offload else (),
+    )
+
+
+def _update(step: _Step, pieces: list[Piece]) -> None:
+    """Update after backward, on the CPU where everything is there, unless it has been done."""
+    plan, recorder = step.plan, step.recorder
+    if plan.updates_in_backward:
+        recorder.emit("optimizer step", "optimizer", waits=("reduce-scatter",))
+        return
+    if plan.offload:
+        host_step(recorder, pieces, plan.dtypes)
+    else:
+        _update_on_gpu(step, pieces)
     if not plan.keeps_gradients:
-        step.reduce.zero_grad(groups)
-    return Script(resident=_resident(step, sizes), items=tuple(recorder.items), pools=POOLS)
+        step.reduce.zero_grad(step.groups)
 
 
-def _resident(step: _Step, sizes: Sizes) -> tuple[Change, ...]:
+def _update_on_gpu(step: _Step, pieces: list[Piece]) -> None:
+    """Update the shards; Muon first makes matrices whole where there are several ranks."""
+    plan, rest = step.plan, pieces
+    if plan.dtypes.rule.update == "muon" and plan.groups.shard.ranks > 1:
+        sharded_muon_step(step.recorder, plan.pieces, plan.groups.shard, plan.dtypes.parameter)
+        rest = [piece for piece in pieces if not is_muons(piece)]
+    torch_optimizer_step(step.recorder, rest, plan.dtypes)
+
+
+def _host(step: _Step, pieces: list[Piece]) -> Iterator[HostBuffer]:
+    """List what is in host memory: each shard, its gradient and its states by themselves.
+
+    Shards are pinned when they are made, gradients when they are copied without blocking.
+    """
+    held, pinned = step.plan.dtypes, step.plan.offload.pinned
+    for piece in pieces:
+        for name, itemsize in (("parameter shard", held.parameter), ("gradient", held.gradient)):
+            size = piece.elements * itemsize
+            yield HostBuffer(name=name, bytes=size, times=piece.times, pinned=pinned)
+    yield host_states(pieces, held)
+    yield host_temporary(pieces, held)
+
+
+def _scale_weights(step: _Step) -> None:
+    """Take the largest magnitude of each fp8 weight, all in one all-reduce.
+
+    Source: `precompute_float8_dynamic_scale_for_fsdp` in torchao/float8/fsdp_utils.py (0.18.0).
+    """
+    ranks = step.plan.groups.shard
+    weights = sum(
+        group.times
+        for group in step.groups
+        for parameter in group.parameters.parameters
+        if group.parameters.float8 and parameter.float8
+    )
+    if weights and ranks.ranks > 1:
+        size = weights * step.plan.dtypes.parameter
+        step.recorder.emit(
+            "scales of fp8 weights",
+            "optimizer",
+            stream="all-reduce",
+            collective=Collective(
+                name="all_reduce", group=ranks, input_bytes=size, output_bytes=size
+            ),
+            waits=("compute",),
+        )
+
+
+def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
     held = step.plan.dtypes
+    if step.plan.offload:
+        return tuple(inputs_and_buffers(step.plan))
     shards = [
-        Change("parameters", g.name, g.parameters.shards_bytes(held.parameter) * g.times)
+        Change("parameters", g.name, g.parameters.shards_bytes(held.stored) * g.times)
         for g in step.groups
     ]
+    stale = [
+        Change("unsharded_parameters", g.name, g.stale_bytes) for g in step.groups if g.stale_bytes
+    ]
     gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
-    states = torch_state_changes(sizes, held)
-    return (*shards, *gradients, *states, *inputs_and_buffers(step.plan))
+    states = torch_state_changes(pieces, held)
+    return (*shards, *stale, *gradients, *states, *inputs_and_buffers(step.plan))
 
 
 def _forward(step: _Step) -> None:
@@ -135,16 +221,22 @@ def _backward(step: _Step, *, last: bool) -> None:
         loss, rest = plan.backward_parts(index)
         if loss.steps:
             step.recorder.compute("loss backward", owner, loss)
-        if id(group) not in done:
+        if id(group) not in done and plan.units[index].output.differentiable:
             _pre_backward(step, group, order)
             done.add(id(group))
-        step.recorder.compute("backward", owner, rest)
-        if index == group.units[0] and plan.units[index].input is not None:
+        step.recorder.compute("backward", owner, step.reduce.arriving(group, rest))
+        if index == group.units[0] and _asks(step, group):
             _post_backward(step, group, last=last)
     for group in step.groups:
-        if plan.units[group.units[0]].input is None:
+        if not _asks(step, group):
             _post_backward(step, group, last=last)
     step.reduce.finish()
+
+
+def _asks(step: _Step, group: FsdpGroup) -> bool:
+    """Whether a gradient of what the group reads is wanted: with it the group's backward ends."""
+    entering = step.plan.units[group.units[0]].input
+    return entering is not None and entering.differentiable
 
 
 def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None:
@@ -168,6 +260,7 @@ def _pre_backward(step: _Step, group: FsdpGroup, order: list[FsdpGroup]) -> None
 def _post_backward(step: _Step, group: FsdpGroup, *, last: bool) -> None:
     """Reshard a group after its backward and reduce its gradients, or accumulate them."""
     choice, recorder = step.plan.choice, step.recorder
+    recorder.emit("unused", group.name, changes=tuple(step.gather.drop_unused(group)))
     synchronizes = last or choice.synchronize_gradients == "every"
     reshards = last or choice.reshard_after_backward
     if group.accumulates or not synchronizes:
@@ -182,4 +275,5 @@ def _post_backward(step: _Step, group: FsdpGroup, *, last: bool) -> None:
         changes=(*freed, *step.reduce.drop_input()),
         waits=("reduce-scatter",),
     )
-    step.reduce.run(group, last=last)
+    if group.trained.parameters:
+        step.reduce.run(group, last=last)

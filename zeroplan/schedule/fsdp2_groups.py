@@ -16,6 +16,8 @@ class FsdpGroup:
     units: tuple[int, ...]
     """Units that use it, in forward order. [index]"""
     parameters: ParameterGroup
+    trained: ParameterGroup
+    """Those that are reduced."""
     times: int
     """Equal groups that this one stands for. [count]"""
     after_forward: bool | int
@@ -30,6 +32,8 @@ class FsdpGroup:
     unsharded: bool = False
     kept_bytes: Size = 0
     """Shard kept after a forward that resharded to fewer ranks. [B]"""
+    stale_bytes: Size = 0
+    """Such a shard that backward did not gather from: it lives until the next one replaces it. [B]"""
     partial_bytes: Size = 0
     """Reduced gradient that waits for the last micro-step's all-reduce. [B]"""
     has_gradient: bool = False
@@ -60,17 +64,23 @@ def fsdp_groups(plan: Plan) -> list[FsdpGroup]:
         return [root, *blocks]
     embedding = _group(plan, "embedding", rest[:-1], reshard=reshard)
     embedding.in_backward = choice.unshard_in_backward
+    if not embedding.in_backward and not isinstance(reshard, bool):
+        embedding.stale_bytes = embedding.parameters.unsharded_bytes(plan.dtypes.used, reshard)
     return [embedding, *blocks, _group(plan, "norm and head", rest[-1:], reshard=root_reshard)]
 
 
 def _group(
     plan: Plan, name: str, units: tuple[int, ...], *, reshard: bool | int, times: int = 1
 ) -> FsdpGroup:
-    parameters = unique(p for i in units for p in plan.units[i].parameters)
+    parameters = ParameterGroup(
+        parameters=unique(p for i in units for p in plan.units[i].parameters),
+        ranks=plan.groups.shard.ranks,
+    )
     return FsdpGroup(
         name=name,
         units=units,
-        parameters=ParameterGroup(parameters=parameters, ranks=plan.groups.shard.ranks),
+        parameters=parameters,
+        trained=parameters.trained,
         times=times,
         after_forward=reshard,
         has_gradient=plan.keeps_gradients,

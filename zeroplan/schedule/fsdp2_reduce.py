@@ -4,12 +4,19 @@ Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collective
 `FSDPParamGroup` beside it, torch 2.13.
 """
 
-from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, Recorder
+from collections.abc import Iterable
+
+from zeroplan.records import dataclass, replace
+from zeroplan.schedule.events import Collective, Recorder, Segment, Stream, Transfer
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
+from zeroplan.schedule.offload import copied
+from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
+from zeroplan.workload.tape import Parameter
 
 __all__ = ["Reduce"]
 
@@ -29,11 +36,22 @@ class Reduce:
 
     def gradients(self, group: FsdpGroup, itemsize: int) -> list[Change]:
         """List a group's unsharded gradients, one storage each."""
-        return [
-            Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
-            for p in group.parameters.parameters
-            if p.trainable
+        return _of(group.trained.parameters, itemsize)
+
+    def arriving(self, group: FsdpGroup, part: Segment) -> Segment:
+        """Let each gradient go that autograd adds to one of earlier micro-steps as it comes.
+
+        It does so where those are kept in the dtype in which it comes (no_sync).
+        """
+        held = self.plan.dtypes
+        if not group.accumulates or held.reduce != held.compute:
+            return part
+        changes = [
+            change
+            for step in part.steps
+            for change in (*step.changes, *(-each for each in _of(step.gradients, held.compute)))
         ]
+        return replace(part, changes=tuple(changes))
 
     def accumulate(self, group: FsdpGroup) -> list[Change]:
         """Add the new gradients to the unsharded ones of earlier micro-steps (no_sync).
@@ -41,12 +59,12 @@ class Reduce:
         They are kept in the reduce dtype; where that is the compute dtype, autograd adds them up.
         """
         held = self.plan.dtypes
-        fresh = self.gradients(group, held.compute)
-        if group.accumulates:
-            return [-each for each in fresh]
-        group.accumulates = True
+        first, group.accumulates = not group.accumulates, True
         if held.reduce == held.compute:
             return []
+        fresh = self.gradients(group, held.compute)
+        if not first:
+            return [-each for each in fresh]
         kept = self.gradients(group, held.reduce)
         return [c for new, old in zip(kept, fresh, strict=True) for c in (new, -old)]
 
@@ -56,7 +74,7 @@ class Reduce:
         Every gradient goes with the copy-in but the last one, which a loop variable of
         `foreach_reduce` holds until that returns, where there are several ranks.
         """
-        held, part = self.plan.dtypes, group.parameters
+        held, part = self.plan.dtypes, group.trained
         ranks = self.plan.groups.shard
         loops = ranks.ranks > 1
         itemsize = held.reduce if group.accumulates else held.compute
@@ -102,7 +120,7 @@ class Reduce:
                 group.partial_bytes = out
                 self.recorder.emit("add partial gradient", name, changes=gone)
                 return
-            size = group.parameters.shard_elements * self.plan.dtypes.reduce
+            size = group.trained.shard_elements * self.plan.dtypes.reduce
             gone = (Change("gradients", owner, -group.partial_bytes),)
             group.partial_bytes = 0
             self.recorder.emit(
@@ -124,8 +142,11 @@ class Reduce:
         """
         held, owner = self.plan.dtypes, self._output_owner(group)
         changes: list[Change] = []
+        if self.plan.offload:
+            self._to_host(group, out)
+            return
         if held.reduce != held.gradient:
-            gradient = group.parameters.flat_shard_bytes(held.gradient)
+            gradient = group.trained.flat_shard_bytes(held.gradient)
             changes.append(Change("gradients", group.name, gradient))
             if group.has_gradient:
                 changes.append(Change("gradients", group.name, -gradient))
@@ -136,6 +157,54 @@ class Reduce:
         group.has_gradient = True
         if changes:
             self.recorder.emit("assign gradient", group.name, changes=tuple(changes))
+        if self.plan.updates_in_backward:
+            self._update(group)
+
+    def _update(self, group: FsdpGroup) -> None:
+        """Update a group's shards one by one where they were reduced, then drop their gradient."""
+        hidden = group.name == "block"
+        for p in group.parameters.parameters:
+            piece = Piece(dim0_shard(p.shape, group.parameters.ranks), hidden=hidden)
+            held = self.plan.dtypes
+            torch_optimizer_step(self.recorder, [piece], held, stream="reduce-scatter")
+        size = group.parameters.flat_shard_bytes(self.plan.dtypes.gradient)
+        gone = Change("gradients", group.name, -size)
+        self.recorder.emit("zero_grad", group.name, changes=(gone,))
+        group.has_gradient = False
+
+    def _to_host(self, group: FsdpGroup, out: Size) -> None:
+        """Cast to the parameters' dtype and copy to the host, where a sum is made.
+
+        The copy runs on the stream of the reduction; the host waits for it where it has to add or
+        where the copy is not to pinned memory.
+        """
+        held, offload = self.plan.dtypes, self.plan.offload
+        copies = self.plan.groups.replicate.ranks > 1
+        elements = group.parameters.shard_elements
+        size = group.parameters.flat_shard_bytes(held.gradient)
+        cast = Change("gradients", REDUCED, size if held.reduce != held.gradient else 0)
+        gone = Change("gradients", REDUCED, 0 if copies else -out)
+        if copies:
+            self.retained_bytes += out * group.times
+        stream: Stream = "all-reduce" if copies else "reduce-scatter"
+        self.recorder.emit(
+            "copy to host",
+            group.name,
+            stream=stream,
+            changes=(cast, gone, -cast),
+            transfer=copied(offload, elements * held.gradient),
+        )
+        if group.has_gradient:
+            self.recorder.emit(
+                "add on the host",
+                group.name,
+                stream="cpu",
+                transfer=Transfer("update", 3 * elements * held.gradient),
+                waits=(stream,),
+            )
+        if group.has_gradient or not offload.pinned:
+            self.recorder.emit("wait for the host", group.name, waits=(stream, "cpu"))
+        group.has_gradient = True
 
     def drop_input(self) -> list[Change]:
         """Free the newest reduce-scatter input."""
@@ -156,8 +225,10 @@ class Reduce:
     def held(self, groups: list[FsdpGroup]) -> list[Change]:
         """List the sharded gradients."""
         itemsize = self.plan.dtypes.gradient
+        if self.plan.offload:
+            return []
         return [
-            Change("gradients", g.name, g.parameters.flat_shard_bytes(itemsize) * g.times)
+            Change("gradients", g.name, g.trained.flat_shard_bytes(itemsize) * g.times)
             for g in groups
         ]
 
@@ -169,5 +240,14 @@ class Reduce:
     def _output_owner(self, group: FsdpGroup) -> str:
         """Name a reduce-scatter output: the sharded gradient itself where no cast or sum follows."""
         held = self.plan.dtypes
-        is_gradient = held.reduce == held.gradient and not group.has_gradient
+        alone = not (group.has_gradient or self.plan.offload)
+        is_gradient = held.reduce == held.gradient and alone
         return group.name if is_gradient else REDUCED
+
+
+def _of(parameters: Iterable[Parameter], itemsize: int) -> list[Change]:
+    return [
+        Change("unsharded_gradients", p.name, round_up(p.elements * itemsize))
+        for p in parameters
+        if p.trainable
+    ]

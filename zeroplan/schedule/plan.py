@@ -9,18 +9,21 @@ from zeroplan.schedule.stretches import Stretch, stretches
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.layout import unique
+from zeroplan.sharding.offload import RESIDENT, Offloading
+from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.run import ShardingChoice, TrainingChoice
-from zeroplan.units import round_up
+from zeroplan.units import FP32, INT64, round_up
 from zeroplan.workload.autograd import backward
 from zeroplan.workload.changes import Change, Checkpointing, Step
 from zeroplan.workload.liveness import cached_copies, forward, recompute
 from zeroplan.workload.model import Unit, Workload
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["Chunk", "Joined", "Plan", "inputs_and_buffers"]
+__all__ = ["REFERENCE", "Chunk", "Joined", "Plan", "inputs_and_buffers"]
 
-INT64 = 8
+REFERENCE = "reference model"
+"""Owner of a frozen copy."""
 KEPT_LOGITS = "logits of the training loop"
 
 Chunk = tuple[Segment, tuple[Parameter, ...]]
@@ -49,6 +52,9 @@ class Plan:
     groups: Groups
     training: TrainingChoice
     choice: ShardingChoice
+    offload: Offloading = RESIDENT
+    reference: Workload | None = None
+    """The same counted in the compute dtype alone, where a frozen copy runs beside the model."""
     joined: Joined = field(default_factory=Joined, repr=False)
     block_numbers: tuple[int | None, ...] = field(init=False, repr=False)
     """Each unit's place among the blocks; None for what is no block."""
@@ -82,9 +88,42 @@ class Plan:
         ]
 
     @property
+    def trained(self) -> list[tuple[Parameter, int]]:
+        """Those of them that get a gradient."""
+        return [(p, times) for p, times in self.parameters if p.trainable]
+
+    @property
+    def frozen(self) -> list[tuple[Parameter, int]]:
+        """Those that get none."""
+        return [(p, times) for p, times in self.parameters if not p.trainable]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Every trained parameter as an optimizer sees it that updates whole ones."""
+        return [
+            Piece(parameter.shape, stretch.times, self.units[index].kind == "block")
+            for stretch in self.stretches
+            for index in stretch.units
+            for parameter in unique(self.units[index].parameters)
+            if parameter.trainable
+        ]
+
+    @property
     def micro_steps(self) -> int:
         """[count]"""
         return self.training.gradient_accumulation_steps
+
+    @property
+    def updates_in_backward(self) -> bool:
+        """Whether a parameter is updated as soon as its gradient is there."""
+        asked = self.training.optimizer_in_backward and not self.keeps_gradients
+        return asked and self.row.framework in ("single", "fsdp2")
+
+    @property
+    def runs_before_update(self) -> bool:
+        """Whether a whole forward and backward runs before there are optimizer states."""
+        updates = not (self.keeps_gradients or self.updates_in_backward)
+        return self.row.steps_without_states and updates
 
     @property
     def keeps_gradients(self) -> bool:
@@ -117,14 +156,16 @@ class Plan:
         recorder.block = None
 
     def checkpointing(self, index: int) -> Checkpointing:
-        """Return how the unit at this index is checkpointed: only blocks are."""
+        """Return how the unit at this index is checkpointed: only blocks are, and no frozen ones."""
         number = self.block_numbers[index]
-        if number is None:
+        if number is None or not self.units[index].output.differentiable:
             return "none"
         if self.training.activation_checkpointing == "selective":
             return "selective"
         every = self.training.checkpoint_every
-        return "full" if every and (number + 1) % every == 0 else "none"
+        if not every or (number + 1) % every:
+            return "none"
+        return "offloaded" if self.training.offload_activations else "full"
 
     def forward_parts(self, index: int) -> tuple[Segment, Segment]:
         """Join a unit's forward in two: up to the model's output, and the loss.
@@ -147,7 +188,9 @@ class Plan:
         kept = self.workload.kept_logits_bytes
         if not (kept and loss.steps):
             return loss
-        there = len(loss.steps[0].changes) if self.workload.batch.widens_logits else 0
+        batch = self.workload.batch
+        casts = batch.widens_logits and batch.itemsize < FP32
+        there = len(loss.steps[0].changes) if casts else 0
         changes = (
             *loss.changes[:there],
             Change("loss", KEPT_LOGITS, -kept),
@@ -223,11 +266,18 @@ def _is_projection(step: Step) -> bool:
 
 
 def inputs_and_buffers(plan: Plan) -> list[Change]:
-    """List what every strategy holds throughout: token ids, labels, rotary tables, kept logits."""
+    """List what every strategy holds throughout.
+
+    Inputs, labels, rotary tables, kept logits, and the scales of quantised weights: those are no
+    parameters, so that nothing shards them.
+    """
     batch = plan.workload.batch
     ids, kept = round_up(batch.tokens * INT64), plan.workload.kept_logits_bytes
+    read = sum(map(round_up, plan.workload.inputs_bytes))
+    constants = sum(p.constants_bytes * times for p, times in plan.parameters)
     return [
-        *(Change("other", "token ids", ids) for _ in range(plan.micro_steps)),
+        *([Change("parameters", "quantisation constants", constants)] if constants else []),
+        *(Change("other", "inputs", read) for _ in range(plan.micro_steps)),
         *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
         *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),
         *([Change("loss", KEPT_LOGITS, kept)] if kept else []),

@@ -9,6 +9,7 @@ from zeroplan.schedule.events import Collective, Recorder, Script
 from zeroplan.schedule.optimizer import Sizes
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import packed
+from zeroplan.sharding.optimizer_states import vector
 
 __all__ = ["torch_zero1_script"]
 
@@ -19,11 +20,11 @@ def torch_zero1_script(plan: Plan) -> Script:
     Parameters lie in storages of their own or in a bucket per rank, and each storage is sent by
     itself; a rank without parameters has a bucket of one element (`_build_param_buckets`).
     """
-    sizes = [(p.elements, times) for p, times in plan.parameters]
+    sizes = [(p.elements, times) for p, times in plan.trained]
     shares = packed((size for size, times in sizes for _ in range(times)), plan.groups.world.ranks)
     buckets = plan.choice.parameters_as_bucket_view
     stored = [(sum(share) or 1, 1) for share in shares] if buckets else sizes
-    updated = [(size, 1) for size in max(shares, key=sum)]
+    updated = [vector(size) for size in max(shares, key=sum)]
     return data_parallel_script(
         plan, stored, updated, lambda recorder: _broadcast(plan, recorder, stored)
     )

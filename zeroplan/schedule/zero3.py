@@ -3,13 +3,14 @@
 Source: deepspeed/runtime/zero/stage3.py, parameter_offload.py (0.19.8).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
 from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.deepspeed_common import (
     Copies,
+    Gradient,
     accumulation_itemsize,
     flat_parameters,
     in_running_order,
@@ -19,12 +20,16 @@ from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import periods
-from zeroplan.schedule.zero3_coordinator import coordinate
+from zeroplan.schedule.zero3_course import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
+from zeroplan.schedule.zero3_host import host_buffers, nvme_bytes
+from zeroplan.schedule.zero3_mics import PlacedParameters
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
-from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Structure
+from zeroplan.schedule.zero3_quantized_weights import QuantizedParameters
+from zeroplan.schedule.zero3_structure import Action, Actions, Hook, Lap, Laps, Structure
 from zeroplan.schedule.zero3_update import sub_groups, update
+from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import round_up
 from zeroplan.workload.changes import Change
 
@@ -45,7 +50,7 @@ class _Step:
     recorder: Recorder
     parameters: Parameters
     gradients: Gradients
-    elements: tuple[int, ...]
+    fresh: tuple[Gradient, ...]
     """Of each parameter."""
     starts: tuple[int, ...]
     """Place of each unit's first parameter."""
@@ -53,6 +58,8 @@ class _Step:
     """Place of the parameter whose storage the head may share."""
     sub_groups: list[list[int]]
     """Shards of the parameters that are updated at once. [elements]"""
+    frozen_bytes: int
+    """Shards of those that are not trained, each in a storage of its own. [B]"""
     known: dict[tuple[int, str, bool], list[UnitItem]] = field(default_factory=dict)
     """Hooks and runs by unit, checkpointing and direction: equal blocks share them."""
 
@@ -67,32 +74,68 @@ class _Step:
 def zero3_script(plan: Plan) -> Script:
     """Write one steady-state step of ZeRO-3 down."""
     owned = flat_parameters(plan)
-    elements, roles = tuple(p.elements for p in owned), [p.role for p in owned]
+    form = {id(p): Gradient(p.elements, p.shape) for p in owned}
+    fresh, roles = tuple([form[id(p)] for p in owned]), [p.role for p in owned]
     recorder = Recorder()
-    parameters = Parameters(plan, recorder, elements)
-    shards = (parameters.shard(place) for place in range(len(elements)))
+    parameters = _kind_of_parameters(plan)(plan, recorder, tuple([each.elements for each in fresh]))
+    shards = (parameters.shard(place) for place, p in enumerate(owned) if p.trainable)
+    frozen = (parameters.shard(place) for place, p in enumerate(owned) if not p.trainable)
     step = _Step(
         plan=plan,
         recorder=recorder,
         parameters=parameters,
         gradients=Gradients(plan, recorder),
-        elements=elements,
+        fresh=fresh,
         starts=unit_starts(plan),
         tied=roles.index("embedding") if "embedding" in roles else 0,
         sub_groups=sub_groups(shards, plan.choice.deepspeed.sub_group_size),
+        frozen_bytes=int(sum(round_up(size * plan.dtypes.parameter) for size in frozen)),
     )
     structure = _structure(step)
     resident = _resident(step, structure.persistent)
     course = coordinate(structure)
-    for _, equal in groupby(course.micro_steps, key=id):
-        passes = list(equal)
-        with recorder.repeat(len(passes)):
-            _micro_step(step, passes[0])
+    for times, laps in _passes(step, course.micro_steps):
+        with recorder.repeat(times):
+            _micro_step(step, laps)
     recorder.phase = "optimizer"
-    parameters.release("parameters", course.left)
+    parameters.act("parameters", course.left)
     update(plan, recorder, step.sub_groups)
     _gather_persistent(step, structure.persistent)
-    return Script(resident=resident, items=tuple(recorder.items))
+    parameters.drop_secondary()
+    return Script(
+        resident=resident,
+        items=tuple(recorder.items),
+        host=tuple(host_buffers(plan, step.sub_groups)) if plan.offload else (),
+        nvme_bytes=nvme_bytes(plan, step.sub_groups),
+    )
+
+
+def _passes(step: _Step, micro_steps: Sequence[Laps]) -> Iterator[tuple[int, Laps]]:
+    """Yield how often equal micro-steps happen, with what is done in each.
+
+    Where gradients go to the host, or copies of the shards are averaged (MiCS), the first and the
+    last one stand apart.
+    """
+    for _, equal in groupby(enumerate(micro_steps), key=lambda pair: id(pair[1])):
+        passes = [place for place, _ in equal]
+        laps = micro_steps[passes[0]]
+        last = len(micro_steps) - 1
+        cuts = [passes]
+        if step.plan.offload.optimizer != "none" or step.plan.groups.replicate.ranks > 1:
+            cuts = [[p for p in passes if p == 0 < last], [p for p in passes if 0 < p < last]]
+            cuts.append([p for p in passes if p == last])
+        for cut in cuts:
+            if cut:
+                step.gradients.boundary = cut[-1] == last
+                step.gradients.accumulates = cut[0] > 0
+                yield len(cut), laps
+
+
+def _kind_of_parameters(plan: Plan) -> type[Parameters]:
+    settings = plan.choice.deepspeed
+    if settings.mics_shard_size is not None:
+        return PlacedParameters
+    return QuantizedParameters if settings.zero_quantized_weights else Parameters
 
 
 def _gather_persistent(step: _Step, persistent: frozenset[int]) -> None:
@@ -112,13 +155,14 @@ def _structure(step: _Step) -> Structure:
         laps.append(Lap((ROOT,)))
         laps += [_lap(step, copies) for copies in in_running_order(plan, forward=forward)]
     return Structure(
-        elements=step.elements,
+        elements=step.parameters.elements,
         laps=tuple(laps),
         micro_steps=plan.micro_steps,
         prefetch_bucket=settings.stage3_prefetch_bucket_size,
         max_live=settings.stage3_max_live_parameters,
         max_reuse_distance=settings.stage3_max_reuse_distance,
         persistence_threshold=settings.stage3_param_persistence_threshold,
+        secondary=plan.groups.secondary.ranks > 1,
     )
 
 
@@ -138,25 +182,31 @@ def _hooks(step: _Step, copies: Copies) -> Iterator[Hook]:
         for item in step.items(index, forward=forward):
             if isinstance(item, Hook):
                 places = tuple([step.tied if p == TIED else start + p for p in item.parameters])
-                yield Hook(item.fetch, places, item.module, index + later)
+                again = tuple([start + p for p in item.recomputed])
+                yield Hook(item.fetch, places, item.module, index + later, again)
 
 
 def _resident(step: _Step, persistent: frozenset[int]) -> tuple[Change, ...]:
     plan, held = step.plan, step.plan.dtypes
     groups = [sum(shards) for shards in step.sub_groups]
     whole = sum(step.parameters.whole_bytes(place, alone=True) for place in persistent)
+    shards = Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter))
     accumulated = round_up(sum(groups) * accumulation_itemsize(plan))
-    return (
-        Change("parameters", "parameter shards", round_up(sum(groups) * held.parameter)),
-        Change("unsharded_parameters", "persistent parameters", whole),
+    frozen = Change("parameters", "frozen shards", step.frozen_bytes)
+    states = [
         Change("gradients", "gradient shards", accumulated),
+        *state_changes([vector(size) for size in groups], held),
+    ]
+    return (
+        *([shards, frozen] if plan.offload.parameters == "none" else []),
+        Change("unsharded_parameters", "persistent parameters", whole),
         Change("reduce_scatter_buffers", "bucket", step.gradients.bucket_bytes),
-        *state_changes([(size, 1) for size in groups], held),
+        *(states if plan.offload.optimizer == "none" else []),
         *inputs_and_buffers(plan),
     )
 
 
-def _micro_step(step: _Step, laps: tuple[tuple[Actions, ...], ...]) -> None:
+def _micro_step(step: _Step, laps: Laps) -> None:
     left = iter(laps)
     for forward in (True, False):
         step.recorder.phase = "forward" if forward else "backward"
@@ -192,12 +242,12 @@ def _copies(step: _Step, copies: Copies, done: tuple[Actions, ...], root: Acted)
     step.recorder.block = None
 
 
-def _arriving(step: _Step, copies: Copies) -> list[int]:
-    """List the gradients of a copy as they arrive; in forward there are none [elements]."""
+def _arriving(step: _Step, copies: Copies) -> list[Gradient]:
+    """List the gradients of a copy as they arrive; in forward there are none."""
     if copies.stride > 0:
         return []
     return [
-        step.elements[step.starts[index] + place]
+        step.fresh[step.starts[index] + place]
         for index in copies.units
         for item in step.items(index, forward=False)
         if isinstance(item, Run)
@@ -232,6 +282,6 @@ def _copy(
 def _run(step: _Step, owner: str, run: Run, start: int) -> None:
     step.recorder.compute(step.recorder.phase, owner, run.part)
     places = [start + place for place in run.gradients]
-    step.parameters.used(owner, places)
+    step.parameters.used(owner, [*places, *(start + place for place in run.frozen)])
     for place in places:
-        step.gradients.arrive(step.elements[place])
+        step.gradients.arrive(step.fresh[place])

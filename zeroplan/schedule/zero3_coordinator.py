@@ -7,58 +7,23 @@ is simulated once per structure, and once for equal blocks that find it in the s
 """
 
 from bisect import bisect_left
-from functools import lru_cache
-from itertools import accumulate
-from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.zero3_recurrence import Limits, State, Track, Use, advance, alike, situation
-from zeroplan.schedule.zero3_structure import Action, Actions, Course, Lap, Structure
+from zeroplan.schedule.zero3_recurrence import (
+    Limits,
+    State,
+    advance,
+    alike,
+    situation,
+)
+from zeroplan.schedule.zero3_structure import Action, Actions, Lap, Laps, Structure
+from zeroplan.schedule.zero3_trace import Trace, traced
 
-__all__ = ["coordinate"]
-
-WARM_UP_STEPS: Final = 3
-"""The first micro-step records the trace, the next one fixes what is released; then it repeats."""
-
-
-Laps = tuple[tuple[Actions, ...], ...]
-"""What is done in a micro-step."""
-
-
-@lru_cache(maxsize=64)
-def coordinate(structure: Structure) -> Course:
-    """Return the actions of each micro-step of a step in steady state.
-
-    Between steps only what persists is there, so that a first step of one micro-step, which but
-    records the trace, leaves nothing to the next one.
-    """
-    persistent = dict.fromkeys(structure.persistent, True)
-    coordinator = _Coordinator(structure, complete=structure.micro_steps == 1)
-    coordinator.now.available = dict(persistent) if coordinator.complete else {}
-    steps: list[Laps] = []
-    left = Action("release")
-    known: dict[frozenset[tuple[int, bool]], tuple[Laps, dict[int, bool]]] = {}
-    for _ in range(WARM_UP_STEPS):
-        steps = []
-        for _ in range(structure.micro_steps):
-            start = frozenset(coordinator.now.available.items())
-            if start in known:
-                actions, end = known[start]
-                coordinator.now.available = dict(end)
-            else:
-                traced = coordinator.complete
-                actions = coordinator.run()
-                if traced:
-                    known[start] = actions, dict(coordinator.now.available)
-            steps.append(actions)
-        there = coordinator.now.available
-        left = Action("release", tuple(there), tuple(there.values()))
-        coordinator.now.available = dict(persistent)
-    return Course(tuple(steps), left)
+__all__ = ["Coordinator"]
 
 
 @dataclass(slots=True)
-class _Coordinator:
+class Coordinator:
     """The coordinator; names follow DeepSpeed's."""
 
     structure: Structure
@@ -67,39 +32,21 @@ class _Coordinator:
     released: dict[tuple[int, int], list[tuple[int, ...]]] = field(default_factory=dict)
     """What is released at the hooks of a lap's copy, as places of its first copy: decided in the
     first traced micro-step, kept ever after."""
-    trace: list[Use] = field(default_factory=list)
-    tracks: list[Track] = field(default_factory=list)
-    uses: dict[int, list[int]] = field(default_factory=dict)
-    distance: list[int] = field(default_factory=list)
-    """Elements of all modules fetched before each step."""
+    seen: Trace = field(init=False)
     actions: list[Action] = field(default_factory=list)
     room: int = 0
     """The least room under the live limit that a prefetch of this copy found. [elements]"""
 
     def __post_init__(self) -> None:
-        sizes: list[int] = []
-        for lap in self.structure.laps:
-            fetches = [hook.parameters for hook in lap.hooks if hook.fetch]
-            own = [(p, step) for step, places in enumerate(fetches) for p in sorted(places)]
-            first = len(sizes)
-            self.tracks.append(Track(lap, len(self.trace), len(own), first, len(fetches)))
-            self.trace += [
-                (p + copy * lap.shift, first + copy * len(fetches) + step)
-                for copy in range(lap.times)
-                for p, step in own
-            ]
-            sizes += [self._size(places) for places in fetches] * lap.times
-        for parameter, step in self.trace:
-            self.uses.setdefault(parameter, []).append(step)
-        self.distance = list(accumulate(sizes, initial=0))
+        self.seen = traced(self.structure)
 
     def _size(self, places: tuple[int, ...] | list[int]) -> int:
         return sum([self.structure.elements[p] for p in places])
 
     def run(self) -> Laps:
         """Run one micro-step."""
-        self.now = State(available=self.now.available)
-        done = [tuple(self._lap(number)) for number in range(len(self.tracks))]
+        self.now = self.now.between()
+        done = [tuple(self._lap(number)) for number in range(len(self.seen.tracks))]
         self.actions = []
         self._release_leftovers()
         self.complete = True
@@ -107,7 +54,7 @@ class _Coordinator:
 
     def _lap(self, number: int) -> list[Actions]:
         """Run a lap; copies that go like the one before are skipped."""
-        track, copy = self.tracks[number], 0
+        track, copy = self.seen.tracks[number], 0
         lap, done = track.lap, list[Actions]()
         before = now = None
         while copy < lap.times:
@@ -115,11 +62,12 @@ class _Coordinator:
                 before, now = now, situation(self.now, track, copy)
             copies = 0
             if before is not None and now is not None:
-                limits = self._limits() if self.complete else None
-                copies = alike(before, now, track, copy, limits)
+                drained = self.now.queued == len(self.seen.uses)
+                limits = Limits(drained, self.structure.prefetch_bucket, self.room)
+                copies = alike(before, now, track, copy, limits if self.complete else None)
                 copies = self._decided_alike(number, copy, copies)
             if copies and before is not None and now is not None:
-                advance(self.now, track, copy, copies, self.trace)
+                advance(self.now, track, copy, copies, self.seen.uses)
                 self.now.n_available += copies * (now.n_available - before.n_available)
                 done[-1] = done[-1]._replace(times=done[-1].times + copies)
                 copy, now = copy + copies, None
@@ -127,10 +75,6 @@ class _Coordinator:
                 done.append(Actions(self._copy(number, lap, copy)))
                 copy += 1
         return done
-
-    def _limits(self) -> Limits:
-        drained = self.now.queued == len(self.trace)
-        return Limits(drained, self.structure.prefetch_bucket, self.room)
 
     def _decided_alike(self, number: int, copy: int, copies: int) -> int:
         """Return how many of these copies release what the one before releases [count].
@@ -153,7 +97,7 @@ class _Coordinator:
 
     def _near(self, number: int, copy: int) -> list[bool]:
         """Return which parameters come again soon, at each hook of a copy that may release them."""
-        lap, _, _, first, fetches = self.tracks[number]
+        lap, _, _, first, fetches = self.seen.tracks[number]
         step, found = first + copy * fetches, list[bool]()
         for hook in lap.hooks:
             if hook.fetch:
@@ -165,17 +109,17 @@ class _Coordinator:
     def _copy(self, number: int, lap: Lap, copy: int) -> tuple[tuple[Action, ...], ...]:
         """Run the hooks of a copy."""
         offset, done = copy * lap.shift, []
-        self.room = self.structure.max_live
-        chosen = self.released.get((number, copy))
-        decided: list[tuple[int, ...]] = []
-        for fetch, parameters, *module in lap.hooks:
+        self.room, chosen = self.structure.max_live, self.released.get((number, copy))
+        decided = list[tuple[int, ...]]()
+        for fetch, parameters, module, unit, recomputed in lap.hooks:
             self.actions = []
             places = [p + offset for p in parameters]
             if fetch:
-                self._fetch(places, tuple(module))
+                self._fetch(places, (module, unit))
             else:
                 again = None if chosen is None else [p + offset for p in chosen[len(decided)]]
-                gone = self._release(places, tuple(module), again)
+                gone = self._release(places, (module, unit), again)
+                self._release_now([p + offset for p in recomputed])
                 decided.append(tuple([p - offset for p in gone]))
             done.append(tuple(self.actions))
         if self.complete:
@@ -204,32 +148,35 @@ class _Coordinator:
     def _gather(self, parameters: list[int]) -> None:
         if not parameters:
             return
-        group = tuple(sorted(parameters))
-        self.now.in_flight |= dict.fromkeys(group, group)
-        self.now.n_available += self._size(group)
+        self.now.n_available += self._size(parameters)
         self.now.gathering = True
-        self.actions.append(Action("gather", group))
+        for secondary in (True, False):
+            group = tuple(sorted([p for p in parameters if (p in self.now.secondary) is secondary]))
+            if group:
+                self.now.in_flight |= dict.fromkeys(group, group)
+                self.actions.append(Action("gather", group, secondary=secondary))
 
     def _take(self, parameter: int) -> None:
         """Wait for an all-gather; its flat buffer goes when all of its parameters were taken."""
         state = self.now
         group = state.in_flight.pop(parameter)
+        secondary = group[0] in state.secondary
         if parameter not in state.available:
             state.available |= dict.fromkeys(group, len(group) == 1)
-            self.actions.append(Action("take", group))
+            self.actions.append(Action("take", group, secondary=secondary))
         if not any(state.in_flight.get(p) is group for p in group):
-            self.actions.append(Action("drop", group))
+            self.actions.append(Action("drop", group, secondary=secondary))
 
     def _pop_own(self, parameters: list[int]) -> None:
         """Take the module's own parameters off the queue, if no prefetch did."""
         state = self.now
         own = {p for p in parameters if state.fetched_for.get(p, -1) < state.step_id}
         popped: set[int] = set()
-        while len(popped) < len(own) and state.queued < len(self.trace):
+        while len(popped) < len(own) and state.queued < len(self.seen.uses):
             popped.add(self._pop())
 
     def _pop(self) -> int:
-        parameter, step = self.trace[self.now.queued]
+        parameter, step = self.seen.uses[self.now.queued]
         self.now.queued += 1
         self.now.fetched_for[parameter] = step
         return parameter
@@ -242,7 +189,7 @@ class _Coordinator:
         room = min(live, limits.prefetch_bucket)
         wanted: dict[int, None] = {}
         size = 0
-        while size < room and state.queued < len(self.trace):
+        while size < room and state.queued < len(self.seen.uses):
             parameter = self._pop()
             if self._missing(parameter) and parameter not in wanted:
                 wanted[parameter] = None
@@ -276,21 +223,35 @@ class _Coordinator:
         ]
 
     def _reused_soon(self, parameter: int, step: int) -> bool:
-        uses = self.uses[parameter]
+        uses = self.seen.by_parameter[parameter]
         at = bisect_left(uses, step)
         if at == len(uses):
             return False
-        apart = self.distance[uses[at]] - self.distance[step]
+        apart = self.seen.distance[uses[at]] - self.seen.distance[step]
         return apart < self.structure.max_reuse_distance
 
     def _release_leftovers(self) -> None:
         """Release parameters of modules whose input needs no gradient: no hook follows them."""
-        left = list(self.now.active)
-        self.now.active.clear()
-        there, persistent = self.now.available, self.structure.persistent
-        self._drop([p for p in left if p in there and p not in persistent])
+        left, self.now.active = list(self.now.active), {}
+        self._release_now(left)
+
+    def _release_now(self, parameters: list[int]) -> None:
+        """Release what neither persists nor is in use, however soon it comes again."""
+        kept = {*self.now.active, *self.structure.persistent}
+        self._drop([p for p in parameters if p in self.now.available and p not in kept])
+
+    def release_all(self) -> tuple[Action, ...]:
+        """Release what is there, as the optimizer step does first."""
+        self.actions = []
+        self._drop(list(self.now.available))
+        return tuple(self.actions)
 
     def _drop(self, parameters: list[int]) -> None:
+        if self.structure.secondary:
+            fresh = tuple([p for p in parameters if p not in self.now.secondary])
+            self.now.secondary.update(fresh)
+            if fresh:
+                self.actions.append(Action("keep", fresh))
         if parameters:
             alone = tuple([self.now.available.pop(p) for p in parameters])
             self.now.n_available -= self._size(parameters)

@@ -24,10 +24,12 @@ __all__ = ["TIED", "Run", "UnitItem", "unit_backward", "unit_forward"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """Operations between two hooks, and the places of the gradients that they complete."""
+    """Operations between two hooks, and the places of the parameters that they are done with."""
 
     part: Segment
     gradients: tuple[int, ...] = ()
+    frozen: tuple[int, ...] = ()
+    """Places of parameters without a gradient that they used for the last time."""
 
 
 UnitItem = Hook | Run | Literal["recompute", "recomputed"]
@@ -51,6 +53,8 @@ def unit_backward(plan: Plan, index: int) -> list[UnitItem]:
     asks for what it saved, and stops inside the last that saves, whose module thus never ends.
     """
     unit, mode = plan.units[index], plan.checkpointing(index)
+    if not unit.output.differentiable:
+        return []
     walk, reentrant = _Walk(unit), plan.training.checkpoint_reentrant
     steps = backward(unit, mode, reentrant=reentrant)
     if mode == "none":
@@ -58,7 +62,7 @@ def unit_backward(plan: Plan, index: int) -> list[UnitItem]:
     again = recompute(unit, mode, reentrant=reentrant)
     if reentrant:
         return [*_Walk(unit).forward(again), *walk.backward(steps)]
-    last = max((i for i, operation in enumerate(unit.operations) if operation.saved), default=-1)
+    last = max((i for i, operation in enumerate(unit.operations) if operation.keeps), default=-1)
     recomputed = list(_Walk(unit, stop=last).forward(again))
     return list(walk.backward(steps, recomputed))
 
@@ -76,10 +80,18 @@ class _Walk:
     own: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Parameters of each module itself."""
     open: list[str] = field(default_factory=list)
+    frozen: frozenset[int] = frozenset()
+    """Places of parameters without a gradient."""
+    attributed: str | None = None
+    """Module whose backward asked for the recomputation."""
+    recomputed: tuple[int, ...] = ()
+    """Frozen parameters that came for it: they are released with that module, come what may
+    (`ds_recompute_parameters`)."""
 
     def __post_init__(self) -> None:
         owned = unique(self.unit.parameters)
         self.places = {id(parameter): place for place, parameter in enumerate(owned)}
+        self.frozen = frozenset(p for p, each in enumerate(owned) if not each.trainable)
         held: dict[str, tuple[int, ...]] = {}
         for operation in self.unit.operations:
             places = tuple(self._place(p) for p in operation.parameters)
@@ -110,7 +122,20 @@ class _Walk:
     def _leave(self, keep: Iterable[str] = ()) -> Iterator[Hook]:
         keep = list(keep)
         while self.open != keep[: len(self.open)]:
-            yield self._hook(self.open.pop(), fetch=False)
+            yield self._released(self.open.pop())
+
+    def _attribute(self, recomputed: list[UnitItem]) -> None:
+        """Let the module that now runs backward release what a recomputation brought."""
+        came = [p for item in recomputed if isinstance(item, Hook) for p in item.parameters]
+        self.attributed = self.open[-1] if self.open else None
+        self.recomputed = tuple(p for p in dict.fromkeys(came) if p in self.frozen)
+
+    def _released(self, path: str) -> Hook:
+        hook = self._hook(path, fetch=False)
+        if path != self.attributed:
+            return hook
+        self.attributed = None
+        return hook._replace(recomputed=self.recomputed)
 
     def forward(self, steps: list[Step]) -> Iterator[UnitItem]:
         """Cut a forward run: each leaf ends with its operation."""
@@ -121,8 +146,8 @@ class _Walk:
                 yield from _flush(run)
                 yield from hooks
             run.append(step)
-            if index == self.stop:
-                yield Run(part=segment(run))
+            if index == self.stop and step.operation is self.unit.operations[index]:
+                yield Run(part=segment([*run, *steps[index + 1 :]]))
                 return
             if step.operation.module:
                 yield from _flush(run)
@@ -144,23 +169,26 @@ class _Walk:
             if hooks:
                 yield from _flush(run)
                 yield from hooks
-            if waiting is not None and step.operation.saved:
+            if waiting is not None and step.operation.keeps:
                 yield from _flush(run)
                 yield "recompute"
                 yield from waiting
                 yield "recomputed"
+                self._attribute(waiting)
                 waiting = None
             run.append(step)
             if step.gradients or step.operation.module:
                 places = tuple(self._place(parameter) for parameter in step.gradients)
-                yield Run(part=segment(run), gradients=places)
+                frozen = (p for p in step.operation.parameters if not p.trainable)
+                done = tuple(self._place(parameter) for parameter in frozen)
+                yield Run(part=segment(run), gradients=places, frozen=done)
                 run.clear()
             if step.operation.module:
                 leaf = self.open.pop()
                 if any(tensor.differentiable for tensor in step.operation.inputs):
-                    yield self._hook(leaf, fetch=False)
+                    yield self._released(leaf)
         yield from _flush(run)
-        if self.unit.input is not None:
+        if self.unit.input is not None and self.unit.input.differentiable:
             yield from self._leave()
 
 

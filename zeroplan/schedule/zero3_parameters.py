@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import collective
-from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.events import Recorder, Transfer
+from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_structure import Action
 from zeroplan.units import ceil_div, round_up
@@ -40,7 +41,7 @@ class Parameters:
 
     def whole_bytes(self, place: int, *, alone: bool) -> int:
         """Return the bytes of a parameter; the padding stays if it was gathered by itself."""
-        if self.plan.groups.shard.ranks == 1:
+        if self._at_hand:
             return 0
         if alone:
             return int(round_up(self.gathered_bytes((place,))))
@@ -48,44 +49,104 @@ class Parameters:
 
     def act(self, owner: str, actions: tuple[Action, ...]) -> None:
         """Do what the coordinator decided at a hook; one rank has all parameters at hand."""
-        if self.plan.groups.shard.ranks == 1:
+        if self._at_hand:
             return
         for action in actions:
             if action.kind == "gather":
-                self.gather(owner, action.parameters)
+                self.fetch(owner, action.parameters, secondary=action.secondary)
             elif action.kind == "take":
-                self._copy_out(owner, action.parameters)
+                self.copy_out(owner, action.parameters, secondary=action.secondary)
             elif action.kind == "await":
                 self.recorder.emit("await parameters", owner, waits=("all-gather",))
             elif action.kind == "drop":
-                self._drop(owner, action.parameters)
+                self.drop(owner, action.parameters, secondary=action.secondary)
+            elif action.kind == "keep":
+                self._keep(owner, action.parameters)
             else:
                 self.release(owner, action)
 
-    def gather(self, owner: str, places: tuple[int, ...]) -> None:
+    @property
+    def gather_waits(self) -> tuple[str, ...]:
+        """What an all-gather waits for."""
+        return ("compute",) if self.plan.choice.deepspeed.overlap_comm is False else ()
+
+    def fetch(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:
+        """Gather what a module is about to need."""
+        self.gather(owner, places, secondary=secondary)
+
+    def gather(self, owner: str, places: tuple[int, ...], *, secondary: bool = False) -> None:
         """Gather into one flat buffer; if it is for one parameter it becomes the parameter.
 
         The stream runs ahead of the computation as far as it can: nothing makes it wait, except
         that without `overlap_comm` it joins the compute stream.
         """
+        if self._at_hand:
+            return
         if self.plan.groups.shard.ranks == 1:
+            self._whole_from_host(owner, places)
             return
         size = self.gathered_bytes(places)
         flat = Change("all_gather_buffers", "flat buffer", round_up(size))
         if len(places) == 1:
             flat = Change("unsharded_parameters", "parameter", round_up(size))
-        group, overlaps = self.plan.groups.shard, self.plan.choice.deepspeed.overlap_comm
+        groups = self.plan.groups
+        group = groups.secondary if secondary else groups.shard
+        inputs = self._from_host(owner, places)
+        gone = [-each for each in inputs] if len(places) > 1 else []
         self.recorder.emit(
             "all-gather",
             owner,
             stream="all-gather",
-            changes=(flat,),
+            changes=(flat, *inputs, *gone),
             collective=collective("all_gather", group, size // group.ranks, size),
-            waits=("compute",) if overlaps is False else (),
+            waits=self.gather_waits,
         )
 
-    def _copy_out(self, owner: str, places: tuple[int, ...]) -> None:
+    @property
+    def _at_hand(self) -> bool:
+        """Whether parameters are on the GPU throughout: one rank has them all."""
+        return self.plan.groups.shard.ranks == 1 and self.plan.offload.parameters == "none"
+
+    def _from_host(self, owner: str, places: tuple[int, ...]) -> list[Change]:
+        """Copy shards from the host, return what they take on the GPU.
+
+        Several are concatenated and go; one alone is sent as it is, and goes when the gather has
+        been waited for.
+        """
+        offload, itemsize = self.plan.offload, self.plan.dtypes.parameter
+        if offload.parameters == "none":
+            return []
+        sizes = [self.shard(place) * itemsize for place in places]
+        if offload.parameters == "nvme":
+            read = Transfer("nvme", sum(sizes))
+            self.recorder.emit("read", owner, stream="cpu", transfer=read)
+        self.recorder.emit(
+            "copy from host",
+            owner,
+            stream="all-gather",
+            transfer=copied(offload, sum(sizes)),
+            waits=("cpu",) if offload.parameters == "nvme" else (),
+        )
+        return [Change("all_gather_buffers", "shard", round_up(size)) for size in sizes]
+
+    def _whole_from_host(self, owner: str, places: tuple[int, ...]) -> None:
+        """Copy whole parameters from the host to a single GPU (`NoGatherHandle`)."""
+        offload = self.plan.offload
+        size = sum(self.whole_bytes(place, alone=False) for place in places)
+        self.recorder.emit(
+            "copy from host",
+            owner,
+            stream="all-gather",
+            changes=(Change("unsharded_parameters", "parameters", size),),
+            transfer=copied(offload, self.gathered_bytes(places)),
+        )
+
+    def copy_out(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
+        """Copy the parameters of an all-gather out of its flat buffer."""
+        if self.plan.groups.shard.ranks == 1:
+            return
         if len(places) == 1:
+            self._drop_sent(owner, places[0])
             return
         size = sum(self.whole_bytes(place, alone=False) for place in places)
         self.recorder.emit(
@@ -96,11 +157,42 @@ class Parameters:
             traffic_bytes=2 * size,
         )
 
-    def _drop(self, owner: str, places: tuple[int, ...]) -> None:
-        if len(places) == 1:
+    def _drop_sent(self, owner: str, place: int) -> None:
+        if self.plan.offload.parameters != "none":
+            size = round_up(self.shard(place) * self.plan.dtypes.parameter)
+            gone = Change("all_gather_buffers", "shard", -size)
+            self.recorder.emit("drop the shard", owner, changes=(gone,))
+
+    def drop(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
+        """Let the flat buffer go."""
+        if len(places) == 1 or self.plan.groups.shard.ranks == 1:
             return
         gone = Change("all_gather_buffers", "flat buffer", -round_up(self.gathered_bytes(places)))
         self.recorder.emit("drop flat buffer", owner, changes=(gone,))
+
+    def _keep(self, owner: str, places: tuple[int, ...]) -> None:
+        """Copy this rank's part in its secondary group: of parameters padded to all ranks.
+
+        Source: `_partition_param_sec`.
+        """
+        size = self._secondary_bytes(places)
+        self.recorder.emit(
+            "secondary shards",
+            owner,
+            changes=(Change("parameters", "secondary shards", size),),
+            traffic_bytes=3 * size,
+        )
+
+    def drop_secondary(self) -> None:
+        """Let the secondary shards go, every parameter's: an updated one differs (`_post_step`)."""
+        if self.plan.groups.secondary.ranks > 1:
+            size = self._secondary_bytes(range(len(self.elements)))
+            gone = Change("parameters", "secondary shards", -size)
+            self.recorder.emit("drop secondary shards", "parameters", changes=(gone,))
+
+    def _secondary_bytes(self, places: Iterable[int]) -> int:
+        parts = self.plan.groups.secondary.ranks
+        return int(sum(round_up(self.gathered_bytes((place,)) // parts) for place in places))
 
     def release(self, owner: str, action: Action) -> None:
         """Free whole parameters, but for those that a checkpoint has just saved.

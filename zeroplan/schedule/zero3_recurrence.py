@@ -11,9 +11,10 @@ from zeroplan.records import dataclass, field
 from zeroplan.schedule.zero3_structure import Lap
 from zeroplan.units import ceil_div
 
-__all__ = ["Limits", "Situation", "State", "Track", "Use", "advance", "alike", "situation"]
+__all__ = ["Kept", "Limits", "Situation", "State", "Track", "Use", "advance", "alike", "situation"]
 
 
+Kept = tuple[frozenset[tuple[int, bool]], frozenset[int]]
 Use = tuple[int, int]
 """A parameter in the trace, and the fetch that needs it."""
 
@@ -48,6 +49,17 @@ class State:
     """Place in the trace up to which prefetches have come."""
     fetched_for: dict[int, int] = field(default_factory=dict)
     """Last fetch for which a parameter was gathered or found there: what `queued` has passed."""
+    secondary: set[int] = field(default_factory=set)
+    """Parameters with a secondary shard, until the end of the step (hpZ)."""
+
+    @property
+    def kept(self) -> Kept:
+        """What the next micro-step finds, to tell whether it goes like another one."""
+        return frozenset(self.available.items()), frozenset(self.secondary)
+
+    def between(self) -> "State":
+        """Return the state in which the next micro-step starts."""
+        return State(available=dict(self.available), secondary=set(self.secondary))
 
 
 class Situation(NamedTuple):
@@ -55,8 +67,11 @@ class Situation(NamedTuple):
 
     ahead: dict[int, bool]
     """Available parameters of this copy and of later ones."""
+    ahead_secondary: set[int]
+    """Those that have a secondary shard."""
     outside: dict[int, bool]
     """Available parameters of other laps."""
+    outside_secondary: set[int]
     in_flight: dict[int, tuple[int, ...]]
     gathering: bool
     queued: int
@@ -87,7 +102,9 @@ def situation(state: State, track: Track, copy: int) -> Situation | None:
         return None
     return Situation(
         ahead={p - offset: alone for p, alone in state.available.items() if p in ahead},
+        ahead_secondary={p - offset for p in state.secondary if p in ahead},
         outside={p: alone for p, alone in state.available.items() if p not in everything},
+        outside_secondary={p for p in state.secondary if p not in everything},
         in_flight={
             p - offset: tuple(q - offset for q in group) for p, group in state.in_flight.items()
         },
@@ -113,7 +130,8 @@ def alike(before: Situation, now: Situation, track: Track, copy: int, limits: Li
     lap = track.lap
     ahead, offset = lap.ahead(copy), copy * lap.shift
     seen = {p: alone for p, alone in before.ahead.items() if p + offset in ahead}
-    if seen != now.ahead or before[1:4] != now[1:4]:
+    seen_secondary = {p for p in before.ahead_secondary if p + offset in ahead}
+    if (seen, seen_secondary) != now[:2] or before[2:6] != now[2:6]:
         return 0
     copies = lap.times - copy
     if limits is None:
@@ -142,6 +160,7 @@ def advance(state: State, track: Track, copy: int, copies: int, trace: Sequence[
     for skipped in range(lap.shift, by + lap.shift, lap.shift):
         state.available |= {p + skipped: state.available[p] for p in own if p in state.available}
         state.active |= {p + skipped: state.active[p] for p in own if p in state.active}
+        state.secondary |= {p + skipped for p in own if p in state.secondary}
     state.available |= {p + by: alone for p, alone in coming.items() if p + by in ahead}
     shifted = {id(group): tuple(p + by for p in group) for group in state.in_flight.values()}
     state.in_flight = {p + by: shifted[id(group)] for p, group in state.in_flight.items()}

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from zeroplan.records import dataclass
 
-__all__ = ["Action", "Actions", "Course", "Hook", "Lap", "Structure"]
+__all__ = ["Action", "Actions", "Course", "Hook", "Lap", "Laps", "Structure"]
 
 
 class Hook(NamedTuple):
@@ -18,6 +18,8 @@ class Hook(NamedTuple):
     """Number of the module in its unit."""
     unit: int = -1
     """The model itself is in none."""
+    recomputed: tuple[int, ...] = ()
+    """Places of frozen parameters that a recomputation brought, which now go."""
 
 
 class Lap(NamedTuple):
@@ -45,12 +47,15 @@ class Lap(NamedTuple):
 class Action(NamedTuple):
     """What the coordinator does to parameters, known by their places."""
 
-    kind: Literal["gather", "take", "await", "drop", "release"]
+    kind: Literal["gather", "take", "await", "drop", "keep", "release"]
     """gather: issue an all-gather; take: copy its parameters out; drop: its flat buffer goes;
-    await: the compute stream waits for all gathers so far; release: the parameters go."""
+    await: the compute stream waits for all gathers so far; keep: secondary shards are made of what
+    is about to go; release: the parameters go."""
     parameters: tuple[int, ...] = ()
     alone: tuple[bool, ...] = ()
     """Of what is released: whether it was gathered by itself."""
+    secondary: bool = False
+    """Whether a gather reads the secondary shards (hpZ)."""
 
 
 class Actions(NamedTuple):
@@ -61,12 +66,15 @@ class Actions(NamedTuple):
     times: int = 1
 
 
+Laps = tuple[tuple[Actions, ...], ...]
+"""What is done in a micro-step, by lap, and last of all at the end of backward."""
+
+
 class Course(NamedTuple):
     """What happens in a step."""
 
-    micro_steps: tuple[tuple[tuple[Actions, ...], ...], ...]
-    """By lap, and last of all at the end of backward."""
-    left: Action
+    micro_steps: tuple[Laps, ...]
+    left: tuple[Action, ...]
     """Release of what is there after the last backward."""
 
 
@@ -83,6 +91,8 @@ class Structure:
     max_live: int
     max_reuse_distance: int
     persistence_threshold: int
+    secondary: bool = False
+    """Whether a released parameter leaves a shard for the next gathers of the step (hpZ)."""
 
     @cached_property
     def persistent(self) -> frozenset[int]:

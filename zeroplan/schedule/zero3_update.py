@@ -11,10 +11,12 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     transient,
 )
-from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.events import Recorder, Transfer
+from zeroplan.schedule.offload import NORMS, copied, host_states, host_step
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
-from zeroplan.units import FP32, round_up
+from zeroplan.sharding.optimizer_states import vector
+from zeroplan.units import ALLOCATION_BYTES, FP32, round_up
 from zeroplan.workload.changes import Change
 
 __all__ = ["sub_groups", "update"]
@@ -40,8 +42,12 @@ def update(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
     """Take the norm, then update sub-group by sub-group."""
     held = plan.dtypes
     ranks, accumulated = plan.groups.shard, accumulation_itemsize(plan)
+    on_host = plan.offload.optimizer != "none"
     if plan.training.compute_dtype == "fp16":
-        _check_overflow(plan, recorder, sum(map(sum, groups)))
+        _check_overflow(plan, recorder, 0 if on_host else sum(map(sum, groups)))
+    if on_host:
+        _update_on_host(plan, recorder, groups)
+        return
     for shards in groups:
         recorder.emit(
             "gradient norm",
@@ -62,9 +68,32 @@ def update(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
             changes=(*cast[:1], Change("gradients", "fp32 part", fp32), *cast[1:]),
             traffic_bytes=size * (3 * accumulated + FP32),
         )
-        torch_optimizer_step(recorder, [(size, 1)], held)
+        torch_optimizer_step(recorder, [vector(size)], held)
         gone = Change("gradients", "fp32 part", -fp32)
         recorder.emit("drop fp32 part", "optimizer", changes=(gone,))
+
+
+def _update_on_host(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
+    """Update sub-groups on the CPU, copy each to the GPU if its parameters live there.
+
+    With NVMe the states of a sub-group, gradient included, are read before and written after.
+    """
+    held, offload = plan.dtypes, plan.offload
+    norms = sum(map(len, groups)) * ALLOCATION_BYTES
+    for _ in groups:
+        call = collective("all_reduce", plan.groups.shard, FP32, FP32)
+        recorder.emit("gradient norm", "optimizer", collective=call)
+    for shards in groups:
+        size = sum(shards)
+        if offload.optimizer == "nvme":
+            states = host_states([vector(size)], held).bytes
+            read = Transfer("nvme", 2 * states + size * FP32)
+            recorder.emit("swap states", "optimizer", stream="cpu", transfer=read)
+        host_step(recorder, [vector(size)], held)
+        if offload.parameters == "none":
+            way = copied(offload, size * held.parameter)
+            recorder.emit("copy from host", "optimizer", transfer=way)
+    recorder.emit("drop norms", "optimizer", changes=(Change("temporaries", NORMS, -norms),))
 
 
 def _check_overflow(plan: Plan, recorder: Recorder, shards: int) -> None:

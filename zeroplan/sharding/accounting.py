@@ -9,7 +9,13 @@ from typing import Literal
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.units import Size
 
-__all__ = ["Offload", "deepspeed_state_bytes", "paper_state_bytes", "paper_volume"]
+__all__ = [
+    "Offload",
+    "deepspeed_host_bytes",
+    "deepspeed_state_bytes",
+    "paper_state_bytes",
+    "paper_volume",
+]
 
 FP16 = 2
 
@@ -85,3 +91,38 @@ def deepspeed_state_bytes(
         "optimizer and parameters": 0,
     }
     return whole + divided[offload] * parameters // ranks
+
+
+def deepspeed_host_bytes(
+    row: Sharding,
+    parameters: int,
+    *,
+    gpus_per_node: int,
+    nodes: int,
+    offload: Offload,
+    built_in_parts: bool = True,
+) -> int:
+    """Host memory by DeepSpeed's estimators of stages 2 and 3, where they offload [B].
+
+    1.5 times 16 or 18 bytes a parameter, or what building the model in fp32 on every rank takes if
+    that is more. Stage 3 counts a node; stage 2 says the same but takes all GPUs of the job for
+    those of a node, so that on several nodes its figure is of no machine.
+
+    Source: the functions named in `deepspeed_state_bytes`.
+
+    Parameters
+    ----------
+    parameters
+        P [elements].
+    gpus_per_node, nodes
+        [count].
+    offload
+        What lives in host memory.
+    built_in_parts
+        Stage 3: whether the model is built under `zero.Init`.
+    """
+    if not row.divides_parameters:
+        return int(1.5 * parameters * max(4 * gpus_per_node * nodes, 16))
+    divided = (18 if offload == "optimizer and parameters" else 16) / nodes
+    built = 0 if built_in_parts else 4 * gpus_per_node
+    return int(1.5 * parameters * max(built, divided))

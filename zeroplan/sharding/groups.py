@@ -7,7 +7,7 @@ from zeroplan.units import Size, ceil_div
 
 __all__ = ["Group", "GroupName", "Groups", "contiguous", "groups"]
 
-GroupName = Literal["shard", "replicate", "world"]
+GroupName = Literal["shard", "secondary", "replicate", "world", "intra", "inter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,25 +26,44 @@ class Groups:
     """The groups of one run: shard x replicate = world."""
 
     shard: Group
+    secondary: Group
+    """Ranks that share a second copy of the parameters for backward (hpZ); 1 where there is none."""
     replicate: Group
     world: Group
+    intra: Group
+    """The ranks of a node; 1 where nothing is done in two levels."""
+    inter: Group
+    """The ranks with the same place in their nodes; 1 where nothing is done in two levels."""
 
     @property
     def communicators(self) -> int:
-        """NCCL communicators of a rank: one per mesh dimension with more than one rank. [count]"""
-        return sum(bool(group.ranks > 1) for group in (self.shard, self.replicate))
+        """NCCL communicators of a rank: one per group with more than one rank. [count]"""
+        formed = (self.shard, self.secondary, self.replicate, self.intra, self.inter)
+        return sum(bool(group.ranks > 1) for group in formed)
 
 
-def groups(*, gpus: int, gpus_per_node: int, shard_size: int) -> Groups:
+def groups(
+    *,
+    gpus: int,
+    gpus_per_node: int,
+    shard_size: int,
+    secondary_size: int = 1,
+    two_levels: bool = False,
+) -> Groups:
     """Lay the groups out: shard groups of neighbouring ranks, replicate groups across them.
 
     A replicate group's members are `shard_size` apart, so one node holds
-    gpus_per_node / shard_size of them, and never less than one.
+    gpus_per_node / shard_size of them, and never less than one. Groups of two levels, in the node
+    and between nodes, are formed where they are asked for and a shard group has several nodes.
     """
+    shard = contiguous("shard", shard_size, gpus_per_node)
+    nodes = int(shard.nodes) if two_levels else 1
+    local = int(shard.ranks_per_node) if nodes > 1 else 1
     copies = gpus // shard_size
     per_node = min(copies, max(1, gpus_per_node // shard_size))
     return Groups(
-        shard=contiguous("shard", shard_size, gpus_per_node),
+        shard=shard,
+        secondary=contiguous("secondary", secondary_size, gpus_per_node),
         replicate=Group(
             name="replicate",
             ranks=copies,
@@ -52,6 +71,8 @@ def groups(*, gpus: int, gpus_per_node: int, shard_size: int) -> Groups:
             ranks_per_node=per_node,
         ),
         world=contiguous("world", gpus, gpus_per_node),
+        intra=contiguous("intra", local, gpus_per_node),
+        inter=Group(name="inter", ranks=nodes, nodes=nodes, ranks_per_node=1),
     )
 
 

@@ -1,22 +1,27 @@
 """How many elements a rank holds: padding by framework."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapreplace
 from itertools import accumulate
 
-from zeroplan.records import dataclass
-from zeroplan.units import Size, ceil_div, round_up
+from zeroplan.records import dataclass, replace
+from zeroplan.units import FP8, Size, ceil_div, round_up
 from zeroplan.workload.tape import Parameter
 
 __all__ = [
     "FlatParameter",
     "ParameterGroup",
+    "dim0_shard",
     "dim0_shard_elements",
     "even_shard_elements",
     "flat_shard_elements",
     "packed",
     "unique",
 ]
+
+
+Itemsize = Callable[[Parameter], int]
+"""Bytes per element of a parameter. [B]"""
 
 
 def unique(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
@@ -33,6 +38,12 @@ def dim0_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     """
     rows = parameter.shape[0] if parameter.shape else 1
     return ceil_div(rows, ranks) * (parameter.elements // rows)
+
+
+def dim0_shard(shape: tuple[Size, ...], ranks: Size) -> tuple[Size, ...]:
+    """Return the shape of the same. [elements]"""
+    rows, *rest = shape or (1,)
+    return ceil_div(rows, ranks), *rest
 
 
 def even_shard_elements(parameter: Parameter, ranks: Size) -> Size:
@@ -124,21 +135,45 @@ class ParameterGroup:
     parameters: tuple[Parameter, ...]
     ranks: Size
     """Shard group size."""
+    float8: bool = False
+    """Whether weights of fp8 layers are gathered in fp8."""
+
+    @property
+    def trained(self) -> "ParameterGroup":
+        """Those of them that get a gradient."""
+        return replace(self, parameters=tuple([p for p in self.parameters if p.trainable]))
 
     @property
     def shard_elements(self) -> Size:
         """Padded elements of one rank. [elements]"""
         return sum(dim0_shard_elements(p, self.ranks) for p in self.parameters)
 
-    def shards_bytes(self, itemsize: int) -> Size:
+    def itemsize_in_use(self, parameter: Parameter, itemsize: int) -> int:
+        """Bytes per element of a gathered parameter: fp8's one, or the compute dtype's. [B]"""
+        return FP8 if self.float8 and parameter.float8 else itemsize
+
+    def sent_bytes(self, itemsize: Itemsize) -> Size:
+        """One rank's input of an all-gather. [B]"""
+        return sum(
+            dim0_shard_elements(p, self.ranks) * self.itemsize_in_use(p, itemsize(p))
+            for p in self.parameters
+        )
+
+    def shard_bytes(self, itemsize: Itemsize) -> Size:
+        """One rank's padded elements as they are stored, not rounded. [B]"""
+        return sum(dim0_shard_elements(p, self.ranks) * itemsize(p) for p in self.parameters)
+
+    def shards_bytes(self, itemsize: Itemsize) -> Size:
         """Each parameter's shard in a storage of its own. [B]"""
-        return sum(round_up(dim0_shard_elements(p, self.ranks) * itemsize) for p in self.parameters)
+        return sum(
+            round_up(dim0_shard_elements(p, self.ranks) * itemsize(p)) for p in self.parameters
+        )
 
     def gathered_bytes(self, itemsize: int) -> Size:
-        """Size of the all-gather's flat output. [B]"""
+        """Size of a flat buffer of all ranks' padded elements. [B]"""
         return round_up(self.shard_elements * self.ranks * itemsize)
 
-    def unsharded_bytes(self, itemsize: int, parts: int = 1) -> Size:
+    def unsharded_bytes(self, itemsize: Itemsize, parts: int = 1) -> Size:
         """Each whole parameter, padded rows included, or a part of it, in a storage of its own. [B]
 
         Parameters
@@ -147,7 +182,12 @@ class ParameterGroup:
             How many ranks share it [count].
         """
         return sum(
-            round_up(dim0_shard_elements(p, self.ranks) * self.ranks * itemsize // parts)
+            round_up(
+                dim0_shard_elements(p, self.ranks)
+                * self.ranks
+                * self.itemsize_in_use(p, itemsize(p))
+                // parts
+            )
             for p in self.parameters
         )
 

@@ -10,7 +10,9 @@ from zeroplan.sharding.layout import (
     flat_shard_elements,
     packed,
 )
+from zeroplan.sharding.offload import RESIDENT, Offloading
 from zeroplan.sharding.strategies import Sharding
+from zeroplan.spec.run import Offload
 from zeroplan.units import Size, ceil_div
 from zeroplan.workload.tape import Parameter
 
@@ -27,23 +29,59 @@ class States:
 
     parameters_bytes: Size
     gradients_bytes: Size
-    optimizer_bytes: Size
-
-    @property
-    def total_bytes(self) -> Size:
-        """[B]"""
-        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+    optimizer_bytes: Size | None
+    """None where it depends on the shapes of what a rank updates."""
 
 
-def states(row: Sharding, parameters: Counted, held: Dtypes, shard_size: Size) -> States:
-    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it."""
-    whole = sum(p.elements * times for p, times in parameters)
-    shard = shard_elements(row, parameters, shard_size)
+def states(
+    row: Sharding,
+    parameters: Counted,
+    held: Dtypes,
+    shard_size: Size,
+    *,
+    offload: Offloading = RESIDENT,
+) -> States:
+    """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it.
+
+    What is frozen has neither gradient nor states; scales of quantised weights stay whole. What
+    lives in host memory is not the GPU's.
+    """
+    graded = [(p, times) for p, times in parameters if p.gets_gradient]
+    gradients = _held_elements(row, graded, shard_size, divided=row.divides_gradients)
+    trained = [(p, times) for p, times in graded if p.trainable]
+    updated = _held_elements(row, trained, shard_size, divided=row.divides_optimizer)
+    stored = _parameters_bytes(row, parameters, held, shard_size)
     return States(
-        parameters_bytes=(shard if row.divides_parameters else whole) * held.parameter,
-        gradients_bytes=(shard if row.divides_gradients else whole) * held.gradient,
-        optimizer_bytes=(shard if row.divides_optimizer else whole) * held.optimizer,
+        parameters_bytes=_on_gpu(offload.parameters) * stored,
+        gradients_bytes=_on_gpu(offload.gradients) * gradients * held.gradient,
+        optimizer_bytes=None
+        if held.optimizer is None
+        else _on_gpu(offload.optimizer) * updated * held.optimizer,
     )
+
+
+def _on_gpu(place: Offload) -> int:
+    return int(place == "none")
+
+
+def _held_elements(row: Sharding, parameters: Counted, ranks: Size, *, divided: bool) -> Size:
+    if divided:
+        return shard_elements(row, parameters, ranks)
+    return sum(p.elements * times for p, times in parameters)
+
+
+def _parameters_bytes(row: Sharding, parameters: Counted, held: Dtypes, ranks: Size) -> Size:
+    """Sum the stored parameters, those of one dtype at a time. [B]"""
+    by_itemsize: dict[int, list[tuple[Parameter, int]]] = {}
+    for parameter, times in parameters:
+        by_itemsize.setdefault(held.stored(parameter), []).append((parameter, times))
+    total = sum(parameter.constants_bytes * times for parameter, times in parameters)
+    for itemsize, alike in by_itemsize.items():
+        elements = sum(p.elements * times for p, times in alike)
+        if row.divides_parameters:
+            elements = shard_elements(row, alike, ranks)
+        total += elements * itemsize
+    return total
 
 
 def shard_elements(row: Sharding, parameters: Counted, ranks: Size) -> Size:

@@ -11,10 +11,11 @@ from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.spec.run import Strategy
 
-__all__ = ["COMPARED", "STRATEGIES", "Sharding", "sharding"]
+__all__ = ["COMPARED", "STRATEGIES", "Framework", "Sharding", "sharding"]
 
 Framework = Literal["single", "ddp", "torch-zero1", "deepspeed", "fsdp1", "fsdp2"]
 Padding = Literal["none", "flat", "dim0", "per-parameter", "even", "packed"]
+Offloads = Literal["nothing", "optimizer", "optimizer or parameters", "everything"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class Sharding:
     replicates: bool = False
     """Shards inside groups and copies across them (HSDP)."""
     distributed: bool = True
+    offloads: Offloads = "nothing"
+    """What can live in host memory; everything: parameters, gradients and states, all or none."""
 
     @property
     def steps_without_states(self) -> bool:
@@ -56,6 +59,7 @@ STRATEGIES = {
             framework="deepspeed",
             divides_optimizer=True,
             padding="flat",
+            offloads="optimizer",
         ),
         Sharding(
             strategy="zero2",
@@ -64,6 +68,7 @@ STRATEGIES = {
             divides_gradients=True,
             divides_optimizer=True,
             padding="flat",
+            offloads="optimizer",
         ),
         Sharding(
             strategy="zero3",
@@ -73,6 +78,7 @@ STRATEGIES = {
             divides_gradients=True,
             divides_optimizer=True,
             padding="per-parameter",
+            offloads="optimizer or parameters",
         ),
         Sharding(
             strategy="fsdp1",
@@ -82,6 +88,7 @@ STRATEGIES = {
             divides_gradients=True,
             divides_optimizer=True,
             padding="even",
+            offloads="everything",
         ),
         Sharding(
             strategy="fsdp2",
@@ -91,6 +98,7 @@ STRATEGIES = {
             divides_gradients=True,
             divides_optimizer=True,
             padding="dim0",
+            offloads="everything",
         ),
         Sharding(
             strategy="hsdp",
@@ -100,6 +108,7 @@ STRATEGIES = {
             divides_gradients=True,
             divides_optimizer=True,
             padding="dim0",
+            offloads="everything",
             replicates=True,
         ),
         Sharding(

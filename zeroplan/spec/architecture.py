@@ -46,6 +46,10 @@ class Norm:
     bias: bool = False
     weighs_wide: bool = False
     """Whether an RMSNorm in Python multiplies by its weight before it leaves fp32 (Gemma)."""
+    unit_offset: bool = False
+    """Whether it adds one to an fp32 copy of its weight first (Gemma, Qwen3-Next)."""
+    scales_input: bool = False
+    """Whether it scales its input itself instead of the fp32 copy (T5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class Attention:
     position: Position = "rope"
     rotary_dim: int | None = None
     """Rotated part of a head; None rotates all of it. [elements]"""
+    wide_rotary: bool = False
+    """Whether heads are turned in fp32 all the same (OLMo, Qwen's vision towers)."""
     window: int | None = None
     """Keys that a query can see (sliding window); None is all. [tokens]"""
     causal: bool = True
@@ -81,6 +87,8 @@ class Attention:
     """Those states per sequence; None: as many as the sequence has tokens. [tokens]"""
     relative_buckets: int = 0
     """Rows of a relative-position table held by this layer (T5's first block)."""
+    shares_bias: bool = False
+    """Whether all layers of its stack add to their scores what the first one made (T5)."""
     dropout: bool = False
 
 
@@ -99,6 +107,8 @@ class Mlp:
     transposed: bool = False
     role: Role = "mlp"
     dropout: bool = False
+    inner_dropout: bool = False
+    """Of what the last layer reads (T5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +167,8 @@ class Sublayer:
     """Normalises the branch before it is added (Gemma 2, OLMo 2)."""
     residual_norm: Norm | None = None
     """Normalises the sum after the addition (post-norm models: BERT, OPT-350m, GPT-1)."""
+    gate: str | None = None
+    """Name of a trained number whose tanh weighs the branch (Llama 3.2 Vision)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +215,10 @@ class Stack:
     """After the last norm: the projector to the next tower."""
     extras: tuple[Weights, ...] = ()
     kind: Literal["decoder", "encoder", "vision", "audio"] = "decoder"
+    dropout: bool = False
+    """Of what enters the first block."""
+    final_dropout: bool = False
+    """Of what the last norm returns (T5)."""
     positions: int | None = None
     """Tokens that it sees per sequence (patches, audio frames); None: the sequence length."""
 

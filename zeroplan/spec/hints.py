@@ -5,7 +5,7 @@ import re
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from zeroplan.spec.run import Pattern, Range
+from zeroplan.spec.words import Pattern, Range
 
 __all__ = ["AUTO", "UnfitError", "convert", "describe", "kind", "literals", "parse", "spelled"]
 

@@ -20,6 +20,7 @@ from zeroplan.spec.run import (
     ShardingChoice,
     Shorthands,
     TrainingChoice,
+    TuningChoice,
 )
 from zeroplan.spec.verify import verify
 
@@ -32,6 +33,8 @@ PRECISIONS: Final = {
     "fp16-mixed": ("fp32", "fp16", None),
     "bf16": ("bf16", "bf16", "bf16"),
     "fp16": ("fp16", "fp16", "fp16"),
+    "bf16-master": ("bf16", "bf16", "bf16"),
+    "fp16-master": ("fp16", "fp16", "fp16"),
 }
 """What `precision` sets parameter_dtype, compute_dtype and reduce_dtype to."""
 
@@ -39,6 +42,7 @@ _RECORDS: Final[tuple[tuple[str, type], ...]] = (
     ("model", ModelChoice),
     ("training", TrainingChoice),
     ("training", Shorthands),
+    ("tuning", TuningChoice),
     ("sharding", ShardingChoice),
     ("sharding.deepspeed", DeepSpeed),
     ("cluster", ClusterChoice),
@@ -105,7 +109,10 @@ def checked(values: Mapping[str, object], name: Callable[[str], str] = str) -> d
         return found
     dtypes = ("parameter_dtype", "compute_dtype", "reduce_dtype")
     stands_for = zip(dtypes, PRECISIONS[str(precision)], strict=True)
-    return {f"training.{dtype}": value for dtype, value in stands_for} | found
+    named: dict[str, object] = {f"training.{dtype}": value for dtype, value in stands_for}
+    if str(precision).endswith("-master"):
+        named["training.master_copy"] = True
+    return named | found
 
 
 def read_run(*layers: Mapping[str, object]) -> Run:
@@ -120,6 +127,7 @@ def read_run(*layers: Mapping[str, object]) -> Run:
         Run(
             model=_filled(ModelChoice, values),
             training=_filled(TrainingChoice, values),
+            tuning=_filled(TuningChoice, values),
             sharding=_filled(ShardingChoice, values, deepspeed=deepspeed),
             cluster=_filled(ClusterChoice, values),
         )

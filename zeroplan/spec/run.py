@@ -6,28 +6,63 @@ key depends on the model, the hardware or the strategy its default is None, whic
 spell "auto".
 """
 
-from typing import Annotated, Final, Literal, NamedTuple
-
 from zeroplan.records import dataclass, field
-from zeroplan.units import GIGA
+from zeroplan.spec.deepspeed import DeepSpeed
+from zeroplan.spec.tuning import TuningChoice
+from zeroplan.spec.words import (
+    WITHOUT_LOGITS,
+    AllReduce,
+    Attention,
+    Average,
+    Backend,
+    BackwardPrefetch,
+    Bytes,
+    Checkpointing,
+    Count,
+    Depth,
+    Dtype,
+    Experts,
+    Factor,
+    Float8,
+    HostBytes,
+    Loading,
+    Loss,
+    Norm,
+    NormLimit,
+    Offload,
+    Optimizer,
+    OptimizerImplementation,
+    Oversubscription,
+    Precision,
+    RootWrap,
+    Rope,
+    StateBytes,
+    StoredDtype,
+    Strategy,
+    Synchronize,
+    Tokens,
+)
 
 __all__ = [
     "WITHOUT_LOGITS",
     "AllReduce",
     "Attention",
+    "Average",
     "Backend",
     "BackwardPrefetch",
     "ClusterChoice",
     "DeepSpeed",
     "Dtype",
+    "Experts",
+    "Float8",
+    "Loading",
     "Loss",
     "ModelChoice",
     "Norm",
+    "Offload",
     "Optimizer",
     "OptimizerImplementation",
-    "Pattern",
     "Precision",
-    "Range",
     "RootWrap",
     "Rope",
     "Run",
@@ -37,70 +72,7 @@ __all__ = [
     "Strategy",
     "Synchronize",
     "TrainingChoice",
-]
-
-
-class Range(NamedTuple):
-    """The numbers that a key can have, both ends included."""
-
-    low: float
-    high: float
-
-
-class Pattern(NamedTuple):
-    """The text that a key can have: a regular expression, and the same in words."""
-
-    regex: str
-    words: str
-
-
-Attention = Literal["flash", "flash-expanded-kv", "math"]
-Norm = Literal["fused", "eager"]
-Rope = Literal["half", "complex"]
-Loss = Literal["fp32-logits", "model-dtype-logits", "compiled", "chunked", "fused-linear"]
-WITHOUT_LOGITS: Final[tuple[Loss, ...]] = ("chunked", "fused-linear")
-"""Losses that never have all logits at once."""
-Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
-Precision = Literal["fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16"]
-StoredDtype = Literal["fp32", "bf16", "fp16"]
-Optimizer = Literal[
-    "adamw",
-    "adam",
-    "sgd",
-    "sgd-momentum",
-    "lion",
-    "adafactor",
-    "adamw-8bit",
-    "muon",
-    "none",
-]
-OptimizerImplementation = Literal["foreach", "fused", "for-loop"]
-Strategy = Literal[
-    "none",
-    "ddp",
-    "zero0",
-    "zero1",
-    "zero2",
-    "zero3",
-    "fsdp1",
-    "fsdp2",
-    "hsdp",
-    "torch-zero1",
-]
-AllReduce = Literal["every", "last"]
-Synchronize = Literal["every", "last"]
-RootWrap = Literal["together", "separate"]
-BackwardPrefetch = Literal["pre", "post", "none"]
-Backend = Literal["nccl", "gloo"]
-
-Count = Annotated[int, Range(1, 10**6)]
-Depth = Annotated[int, Range(0, 10**6)]
-Tokens = Annotated[int, Range(1, 10**8)]
-Elements = Annotated[int, Range(0, 10**15)]
-Bytes = Annotated[int, Range(1, 2**40)]
-NormLimit = Annotated[float, Range(0, GIGA)]
-Checkpointing = Annotated[
-    str, Pattern("none|full|selective|every-[1-9][0-9]{0,5}", "none, full, selective or every-K")
+    "TuningChoice",
 ]
 
 
@@ -120,6 +92,12 @@ class ModelChoice:
     """Form of the cross-entropy over the vocabulary."""
     keep_logits: bool = False
     """Whether the training loop holds the logits until those of the next micro-step replace them."""
+    experts: Experts = "grouped"
+    """Experts by one grouped matmul over all routed rows, or in a loop, one after the other."""
+    expert_imbalance: Factor = 1.0
+    """loop: tokens of the fullest expert over the mean. [1]"""
+    expert_alignment: Count = 1
+    """grouped: rows to which each expert's are padded; torchtitan's fp8 path takes 16. [rows]"""
     compile: bool = False
     """Whether the blocks go through torch.compile."""
 
@@ -132,10 +110,16 @@ class TrainingChoice:
     """Sequence length; auto is 4096, or the model's maximum if that is less. [tokens]"""
     micro_batch_size: Count = 1
     """Sequences per GPU per micro-step. [count]"""
+    images_per_sequence: Count = 1
+    """Images of each sequence that go through a vision tower. [count]"""
+    image_tokens: Tokens | None = None
+    """Tokens of an image in the tower (patches, class token); auto is the model's own. [tokens]"""
     gradient_accumulation_steps: Count = 1
     """Micro-steps per optimizer step. [count]"""
     activation_checkpointing: Checkpointing = "full"
     """none, full, selective (torchtitan's rule per operation) or every-K (one block in K)."""
+    offload_activations: bool = False
+    """Whether what checkpoints keep goes to pinned host memory (`save_on_cpu` around blocks)."""
     checkpoint_reentrant: bool = False
     """Whether checkpointing is reentrant, which recomputes a block to its end."""
     parameter_dtype: StoredDtype = "fp32"
@@ -144,14 +128,30 @@ class TrainingChoice:
     """Whether an fp32 copy stands beside low-precision parameters (Megatron, apex)."""
     compute_dtype: Dtype = "bf16"
     """Dtype of matmuls and activations."""
+    fp8: Float8 = "none"
+    """Scales with which torchao runs the linear layers of blocks in fp8; needs model.compile."""
     reduce_dtype: StoredDtype | None = None
     """Dtype of the gradient reduction; auto is fp32, for DeepSpeed the compute dtype."""
     optimizer: Optimizer = "adamw"
     """Optimizer, which sets the states per parameter."""
     optimizer_implementation: OptimizerImplementation | None = None
-    """How the optimizer runs; auto is foreach, for DeepSpeed its own fused Adam."""
+    """How the optimizer runs; auto is its library's default, for DeepSpeed its own fused Adam."""
+    optimizer_state_dtype: StoredDtype | None = None
+    """Dtype of optimizer states beside a master copy (Megatron's precision-aware); auto is fp32."""
+    optimizer_bytes_per_parameter: StateBytes | None = None
+    """What the optimizer keeps per parameter, master copies aside; auto is its row's. [B]"""
+    optimizer_in_backward: bool = False
+    """none, fsdp2, hsdp: whether each parameter is updated as its gradient arrives, which then goes."""
+    ema: Average = "none"
+    """Dtype of a running average of the parameters, kept and sharded as they are."""
+    reference_model: bool = False
+    """Whether a frozen copy in the compute dtype runs forward before the model (DPO, PPO)."""
     gradient_clipping: NormLimit = 0.0
     """Largest gradient norm; 0 does not clip. [1]"""
+    load: Loading | None = None
+    """Who reads the weights: every-rank, rank0 of a node, sharded; auto is unchecked every-rank."""
+    load_dtype: StoredDtype | None = None
+    """Dtype in which the weights are read; auto is parameter_dtype."""
 
     @property
     def checkpoint_every(self) -> int:
@@ -166,44 +166,8 @@ class Shorthands:
     """Keys of the training table that stand for several others; those win where both are given."""
 
     precision: Precision | None = None
-    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeepSpeed:
-    """DeepSpeed's `zero_optimization` section under its own names and defaults.
-
-    Source: deepspeed/runtime/zero/config.py and runtime/config.py, DeepSpeed 0.19.8.
-    """
-
-    reduce_bucket_size: Elements = 500_000_000
-    """Gradients reduced at once. [elements]"""
-    allgather_bucket_size: Elements = 500_000_000
-    """Parameters gathered at once, where torch lacks all_gather_into_tensor. [elements]"""
-    overlap_comm: bool | None = None
-    """Whether reduction overlaps backward; auto does so for stage 3 only."""
-    contiguous_gradients: bool = True
-    """Whether gradients are copied to one buffer as they arrive."""
-    reduce_scatter: bool = True
-    """Whether gradients are reduced to their owners instead of to every rank."""
-    use_multi_rank_bucket_allreduce: bool = True
-    """Whether stages 1 and 2 all-reduce a whole bucket instead of one slice per owner."""
-    round_robin_gradients: bool = False
-    """Whether stages 1 and 2 deal parameters out in turn."""
-    sub_group_size: Elements = 1_000_000_000
-    """Parameters updated at once in stage 3. [elements]"""
-    stage3_prefetch_bucket_size: Elements = 50_000_000
-    """Parameters prefetched at once. [elements]"""
-    stage3_param_persistence_threshold: Elements = 100_000
-    """Parameters smaller than this are never partitioned. [elements]"""
-    stage3_max_live_parameters: Elements = 1_000_000_000
-    """Gathered parameters beyond which nothing is prefetched. [elements]"""
-    stage3_max_reuse_distance: Elements = 1_000_000_000
-    """Parameters used again within this distance are kept. [elements]"""
-    communication_data_type: StoredDtype | None = None
-    """Dtype on the wire; auto is reduce_dtype."""
-    grad_accum_dtype: StoredDtype | None = None
-    """Dtype in which gradients accumulate; auto is the compute dtype."""
+    """Sets parameter, compute and reduce dtype at once; a plain bf16 or fp16 stores it too, and
+    -master keeps an fp32 copy beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +210,14 @@ class ShardingChoice:
     (`set_modules_to_forward_prefetch`); 0 is the implicit prefetch. [blocks]"""
     backward_prefetch_blocks: Depth = 0
     """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
+    fp8_all_gather: bool = False
+    """fsdp2, hsdp: whether weights of fp8 layers are cast before they are gathered."""
+    offload_optimizer: Offload = "none"
+    """zero1-3: where optimizer states live and are updated; nvme for zero3 only."""
+    offload_parameters: Offload = "none"
+    """zero3: where parameter shards live; cpu with fsdp1, fsdp2, hsdp moves all states there."""
+    offload_pin_memory: bool = True
+    """Whether offloaded tensors are pinned, which lets copies overlap."""
     deepspeed: DeepSpeed = field(default_factory=DeepSpeed)
     """Settings of zero0 to zero3."""
 
@@ -268,13 +240,26 @@ class ClusterChoice:
     """Link inside a node; auto is the node's, else the GPU's usual."""
     backend: Backend = "nccl"
     """Communication library."""
+    oversubscription: Oversubscription = 1.0
+    """Bandwidth of the nodes' NICs over that of the network above them."""
+    host_memory_bytes: HostBytes | None = None
+    """Host memory of a node; auto is the node's, else unknown. [B]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One question: the four tables of a spec file."""
+    """One question: the tables of a spec file."""
 
     model: ModelChoice
     training: TrainingChoice = field(default_factory=TrainingChoice)
+    tuning: TuningChoice = field(default_factory=TuningChoice)
     sharding: ShardingChoice = field(default_factory=ShardingChoice)
     cluster: ClusterChoice = field(default_factory=ClusterChoice)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether anything is asked to live off the GPU."""
+        sharding = self.sharding
+        if self.training.offload_activations:
+            return True
+        return not sharding.offload_optimizer == sharding.offload_parameters == "none"

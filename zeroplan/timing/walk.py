@@ -1,20 +1,28 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
+from zeroplan.compute.offload import OffloadPrice
 from zeroplan.compute.price import Work, work
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script
-from zeroplan.units import Size, maximum
+from zeroplan.schedule.events import Collective, Event, Item, Repeat, Script, Transfer
+from zeroplan.timing.host import NO_HOST, HostPrice
+from zeroplan.units import Size, maximum, minimum
 from zeroplan.workload.changes import Step
 
 __all__ = ["Timing", "walk"]
 
-STEADY = 1e-14
+SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
+"""Streams of collectives."""
+
+HOST = "host"
+"""Name of the clock of what issues the work."""
+
+STEADY = 1e-10
 """Relative difference of clocks below which two copies of a block took equally long."""
 
 
@@ -24,7 +32,8 @@ class Timing:
 
     step_seconds: Size
     compute_seconds: Size
-    """Kernels of the compute stream, copies included, waiting excluded."""
+    """Kernels of the compute stream, copies and gaps until the host issues them included, waiting
+    for other streams excluded."""
     optimizer_seconds: Size
     communication_seconds: Size
     """All collectives, one after the other."""
@@ -32,11 +41,17 @@ class Timing:
     """The part of the compute that matmuls take."""
     attention_seconds: Size
     """The part that fused attention takes."""
+    host_seconds: Size
+    """The part in which the compute stream has nothing to do, for the host has not issued it."""
+    offload_seconds: Size = 0.0
+    """Copies to and from the host, what the CPU computes, what a drive reads and writes."""
+    exposed_offload_seconds: Size = 0.0
+    """By how much longer the compute stream waits for that."""
 
     @property
     def exposed_communication_seconds(self) -> Size:
         """What the compute stream waits for. [s]"""
-        return self.step_seconds - self.compute_seconds
+        return self.step_seconds - self.compute_seconds - self.exposed_offload_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,10 @@ class _Price:
     """On its stream without the collective: kernels and copies."""
     work: Work
     sent: Size
+    issue: Size
+    """On the host."""
+    moved: Size
+    """Outside the GPU's memory."""
 
 
 class _Copy(NamedTuple):
@@ -58,7 +77,7 @@ class _Copy(NamedTuple):
     """At every wait, by how much the waiting stream was the later one."""
 
 
-def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
+def _carried(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
     """Carry the leads of two copies on to one that comes later.
 
     Copies with different numbers of waits (inner repeats that were cut short) go on evenly only
@@ -73,17 +92,29 @@ def _later(earlier: _Copy, last: _Copy, left: int) -> list[Size]:
 class _Walk:
     gpu: GpuPrice
     wires: Fabric
+    host: HostPrice
     overlaps: bool
+    fuses: bool
+    offload: OffloadPrice | None
+    """None where nothing that leaves the GPU takes time."""
     clocks: dict[str, Size] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
     totals: Counter[str] = field(default_factory=Counter)
-    """Seconds by kind: compute, matmuls, attention, communication, optimizer."""
+    """Seconds by kind: compute, matmuls, attention, host, communication, optimizer, offload."""
     leads: list[Size] = field(default_factory=list)
     """At every wait so far, by how much the waiting stream was the later one. [s]"""
     prices: dict[int, _Price] = field(default_factory=dict)
     of_steps: dict[int, Work] = field(default_factory=dict)
     """By identity: equal blocks share their steps."""
     of_collectives: dict[Collective, Size] = field(default_factory=dict)
+
+    def step_seconds(self, script: Script) -> Size:
+        """Run a step and return when the last stream is done. [s]"""
+        self.run(script.items)
+        step: Size = 0.0
+        for clock in self.clocks.values():
+            step = maximum(step, clock)
+        return step
 
     def run(self, items: tuple[Item, ...]) -> None:
         for item in items:
@@ -106,7 +137,7 @@ class _Walk:
                     self.clocks[name] += left * advance
                 for kind, seconds in self.totals.items():
                     self.totals[kind] = seconds + left * (seconds - totals[kind])
-                outer += _later(copies[-2], copies[-1], left)
+                outer += _carried(copies[-2], copies[-1], left)
                 break
         self.leads = outer
 
@@ -138,7 +169,7 @@ class _Walk:
             )
             and all(
                 first * final >= 0
-                for first, final in zip(earlier.leads, _later(earlier, last, left), strict=True)
+                for first, final in zip(earlier.leads, _carried(earlier, last, left), strict=True)
             )
         )
 
@@ -146,22 +177,52 @@ class _Walk:
         price = self._price(event)
         stream = event.stream if self.overlaps else "compute"
         clocks = self.clocks
-        start = clocks.get(stream, 0.0)
+        ready = clocks.get(stream, 0.0)
         for name in event.waits:
-            other = clocks.get(name, 0.0)
-            self.leads.append(start - other)
-            start = maximum(start, other)
-        clocks[stream] = start + price.seconds + price.sent
+            ready = self._later(ready, clocks.get(name, 0.0))
+        line = "" if event.collective is None else f"communicator of {event.collective.group.name}"
+        if line:
+            ready = self._later(ready, clocks.get(line, 0.0) - price.seconds)
+        begun = clocks.get(HOST, 0.0)
+        issued = clocks[HOST] = begun + price.issue
+        start = self._later(ready, begun)
+        seconds = price.seconds + price.sent + price.moved
+        if stream == "compute" and not line:
+            seconds = seconds + self.gpu.overlap_slowdown * self._overlap(start, seconds)
+        end = self._later(start + seconds, issued)
+        clocks[stream] = end
+        if line:
+            clocks[line] = end
         if event.mark:
-            clocks[event.mark] = clocks[stream]
+            clocks[event.mark] = end
         totals = self.totals
         if event.stream == "compute":
-            totals["compute"] += price.seconds
+            totals["compute"] += end - ready - price.sent - price.moved
             totals["matmuls"] += price.work.matmul_seconds
             totals["attention"] += price.work.attention_seconds
+            totals["host"] += end - ready - seconds
             if event.phase == "optimizer":
                 totals["optimizer"] += price.seconds
         totals["communication"] += price.sent
+        if event.transfer is not None or price.work.moved_bytes:
+            totals["offload"] += price.moved
+            if event.phase == "optimizer":
+                totals["optimizer"] += price.moved
+
+    def _overlap(self, start: Size, seconds: Size) -> Size:
+        """Return how long collectives run beside kernels that start now. [s]"""
+        busy = start
+        for name in SENDING:
+            if name in self.clocks:
+                busy = self._later(busy, self.clocks[name])
+        end = start + seconds
+        self.leads.append(busy - end)
+        return minimum(busy, end) - start
+
+    def _later(self, clock: Size, other: Size) -> Size:
+        """Return the later of two times and note by how much the first one is."""
+        self.leads.append(clock - other)
+        return maximum(clock, other)
 
     def _price(self, event: Event) -> _Price:
         known = self.prices.get(id(event))
@@ -169,13 +230,24 @@ class _Walk:
             done = self._work(event.steps)
             copied = event.traffic_bytes / self.gpu.bytes_per_second
             sent = 0.0 if event.collective is None else self._collective(event.collective)
-            known = self.prices[id(event)] = _Price(done.seconds + copied, done, sent)
+            issue = self.host.issue_seconds(event, done)
+            moved = self._moved(event.transfer, done.moved_bytes)
+            known = _Price(done.seconds + copied, done, sent, issue, moved)
+            self.prices[id(event)] = known
         return known
+
+    def _moved(self, transfer: Transfer | None, activations_bytes: Size) -> Size:
+        """Time of what leaves the GPU: an event's own transfer, and offloaded activations. [s]"""
+        if self.offload is None:
+            return 0.0
+        rates = self.offload.bytes_per_second
+        own = 0.0 if transfer is None else transfer.bytes / rates[transfer.route]
+        return own + activations_bytes / rates["pinned copy"]
 
     def _work(self, steps: tuple[Step, ...]) -> Work:
         known = self.of_steps.get(id(steps))
         if known is None:
-            known = self.of_steps[id(steps)] = work(steps, self.gpu)
+            known = self.of_steps[id(steps)] = work(steps, self.gpu, fuses=self.fuses)
         return known
 
     def _collective(self, collective: Collective) -> Size:
@@ -186,18 +258,31 @@ class _Walk:
         return known
 
 
-def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True) -> Timing:
-    """Run a script on one clock per stream.
+def walk(
+    script: Script,
+    gpu: GpuPrice,
+    wires: Fabric,
+    host: HostPrice = NO_HOST,
+    *,
+    overlaps: bool = True,
+    fuses: bool = False,
+    offload: OffloadPrice | None = None,
+) -> Timing:
+    """Run a script on one clock per stream, and one for the host that issues it.
 
-    An event starts when its stream is free and what it waits for has ended. Without overlap
-    (gloo) collectives run on the compute stream.
+    An event starts when its stream is free, what it waits for has ended and the host has come to
+    it, and ends no earlier than its last kernel was issued. Each step begins with an idle host:
+    training loops read the loss or the norm of the last one. A communicator runs one collective at
+    a time, whatever streams they are on (pytorch#186335). Without overlap (gloo) collectives run on
+    the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
+    priced by `offload`; a second run without it shows how much of the waiting that is.
     """
-    state = _Walk(gpu, wires, overlaps)
-    state.run(script.items)
-    step: Size = 0.0
-    for clock in state.clocks.values():
-        step = maximum(step, clock)
-    totals = state.totals
+    state = _Walk(gpu, wires, host, overlaps, fuses, offload)
+    step, totals = state.step_seconds(script), state.totals
+    waits: Size = 0.0
+    if totals["offload"]:
+        other = _Walk(gpu, wires, host, overlaps, fuses, None)
+        waits = step - totals["compute"] - other.step_seconds(script) + other.totals["compute"]
     return Timing(
         step_seconds=step,
         compute_seconds=totals["compute"],
@@ -205,4 +290,7 @@ def walk(script: Script, gpu: GpuPrice, wires: Fabric, *, overlaps: bool = True)
         communication_seconds=totals["communication"],
         matmul_seconds=totals["matmuls"],
         attention_seconds=totals["attention"],
+        host_seconds=totals["host"],
+        offload_seconds=totals["offload"],
+        exposed_offload_seconds=waits,
     )

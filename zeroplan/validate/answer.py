@@ -68,18 +68,30 @@ def validate(
     plan = plan_for(question, row, {})
     refuse(question.run, row, model_class or "own")
     truth, used = _measured(question, plan, model_class)
-    prediction = predicted(script(plan), updates=not plan.keeps_gradients)
+    prediction = predicted(script(plan), updates=plan.runs_before_update)
     return Validation(
         inputs=question.run,
         backend=backend,
         model_class=used,
         versions=_versions(used),
         tolerance=tolerance,
-        notes=(*question.notes, *ignored_keys(question.run, [row.strategy])),
+        notes=(*question.notes, *ignored_keys(question.run, [row.strategy]), *_class_notes(used)),
         prediction=prediction,
         truth=truth,
         differences=differences(prediction, truth),
     )
+
+
+def _class_notes(used: ModelClass) -> tuple[str, ...]:
+    """Say what a class of transformers does that no prediction for training code knows."""
+    if used == "own":
+        return ()
+    told = (
+        "The class holds the embeddings' rows in a variable through all of forward, which the "
+        "prediction leaves out, and makes its rotary tables anew in each step, which the prediction "
+        "holds throughout."
+    )
+    return (told,)
 
 
 def _measured(

@@ -1,5 +1,6 @@
 """A plan's script read as an observer of the real step would see it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
@@ -28,7 +29,7 @@ def predicted(script: Script, *, updates: bool) -> Observation:
 
 
 def _held(script: Script) -> Held:
-    resident = {"parameters": 0, "optimizer": 0, "other": 0, "loss": 0, "gradients": 0}
+    resident: Counter[str] = Counter()
     for change in script.resident:
         resident[change.category] += change.bytes
     forward = takewhile(lambda pair: pair[0].phase == "forward", script.unrolled())
@@ -36,11 +37,11 @@ def _held(script: Script) -> Held:
         times * _net(event.changes) for event, times in script.calls() if event.phase != "optimizer"
     )
     return Held(
-        parameters=resident["parameters"],
+        parameters=resident["parameters"] + resident["unsharded_parameters"],
         optimizer=resident["optimizer"],
         inputs_and_buffers=resident["other"] + resident["loss"],
         after_forward=sum(_net(event.changes) for event, _ in forward),
-        gradients=resident["gradients"] + before_update,
+        gradients=resident["gradients"] + resident["unsharded_parameters"] + before_update,
     )
 
 

@@ -13,7 +13,7 @@ __all__ = ["refuse"]
 
 FRAMEWORKS: Final = ("single", "ddp", "torch-zero1", "fsdp1", "fsdp2")
 """Those that run on fake tensors."""
-OPTIMIZERS: Final = ("adamw", "adam", "sgd", "sgd-momentum", "none")
+OPTIMIZERS: Final = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "muon", "none")
 """Those of torch.optim."""
 LOSSES: Final = ("fp32-logits", "model-dtype-logits")
 
@@ -43,10 +43,21 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass) -> None:
     )
     obstacles = {
         f"training.optimizer = {training.optimizer!r}": training.optimizer not in OPTIMIZERS,
+        f"training.optimizer = {training.optimizer!r} under {row.strategy}": (
+            training.optimizer == "muon" and row.framework == "fsdp2"
+        ),
         f"model.loss = {run.model.loss!r}": run.model.loss not in LOSSES,
         "model.compile": run.model.compile,
         "training.master_copy": training.master_copy,
+        "tuning.base_quantization = 'int8'": run.tuning.base_quantization == "int8",
+        "training.optimizer_bytes_per_parameter": training.optimizer_bytes_per_parameter
+        is not None,
+        f"training.ema = {training.ema!r} beside {training.parameter_dtype} parameters": (
+            training.ema not in ("none", training.parameter_dtype)
+        ),
         "training.compute_dtype wider than parameter_dtype": compute > stored,
+        "sharding.root_wrap = 'separate' under fsdp1": row.framework == "fsdp1"
+        and run.sharding.root_wrap == "separate",
         "model.attention = 'math' with the class of transformers": model_class == "transformers"
         and run.model.attention == "math",
     }

@@ -1,8 +1,9 @@
 """Attention on the tape: projections, positions, the attention kernel, the output projection."""
 
-from zeroplan.spec.architecture import Attention
+from zeroplan.spec.architecture import Attention, Component
 from zeroplan.units import FP32
 from zeroplan.workload.attention_kernels import attention_kernel
+from zeroplan.workload.norms import norm
 from zeroplan.workload.primitives import (
     activation,
     add,
@@ -11,12 +12,11 @@ from zeroplan.workload.primitives import (
     elementwise,
     linear,
     multiply,
-    norm,
     scale,
 )
 from zeroplan.workload.tape import Operation, Tape, Tensor
 
-__all__ = ["attention", "rotary"]
+__all__ = ["attention", "rotary", "turns_wide"]
 
 
 def attention(tape: Tape, x: Tensor, part: Attention) -> Tensor:
@@ -30,7 +30,10 @@ def attention(tape: Tape, x: Tensor, part: Attention) -> Tensor:
     if part.key_norm is not None:
         k = norm(tape, k, part.key_norm, name="k_norm")
     if part.position == "rope":
-        q, k = (_turned(tape, each, part) for each in (q, k))
+        given = q, k
+        q, k = (_turned(tape, each, part) for each in given)
+        if tape.batch.rope == "complex":
+            tape.hold(*given)  # one statement replaces both
     out = attention_kernel(tape, q, k, v, part)
     joined = part.position == "rope" and part.rotary_dim is not None
     if joined and tape.batch.attention != "math":
@@ -104,7 +107,7 @@ def _turned(tape: Tape, x: Tensor, part: Attention) -> Tensor:
     Classes that have a `rotary_dim` join even where no others are left (Phi-3).
     """
     if part.rotary_dim is None:
-        return rotary(tape, x)
+        return rotary(tape, x, wide=part.wide_rotary)
     width = x.width * part.rotary_dim // part.head_dim
     first = tape.view(f"{x.name} to turn", x, width)
     rest = tape.view(f"{x.name} to pass", x, x.width - width)
@@ -115,15 +118,21 @@ def _turned(tape: Tape, x: Tensor, part: Attention) -> Tensor:
     return joined
 
 
-def rotary(tape: Tape, x: Tensor) -> Tensor:
+def turns_wide(part: Component) -> bool:
+    """Return whether a component turns its heads in fp32."""
+    return isinstance(part, Attention) and part.wide_rotary
+
+
+def rotary(tape: Tape, x: Tensor, *, wide: bool = False) -> Tensor:
     """Rotate by position: halves in the compute dtype, or pairs through fp32 complex numbers.
 
-    Neither keeps x: the tables of cosines and sines need no gradient.
+    Neither keeps x for backward: the tables of cosines and sines need no gradient. Where the tables
+    are fp32 (`wide`) so are the products and their sum.
     """
     if tape.batch.rope == "complex":
-        wide = cast(tape, x, FP32, f"{x.name} fp32")
-        return cast(tape, scale(tape, wide, f"{x.name} rotated"), x.itemsize, f"{x.name} narrow")
-    cosine = scale(tape, x, f"{x.name} cosine")
+        pairs = cast(tape, x, FP32, f"{x.name} fp32")
+        return cast(tape, scale(tape, pairs, f"{x.name} rotated"), x.itemsize, f"{x.name} narrow")
+    cosine = _turn_by(tape, x, f"{x.name} cosine", wide=wide)
     half = tape.like(f"{x.name} half", x)
     tape.add(
         Operation(
@@ -135,4 +144,24 @@ def rotary(tape: Tape, x: Tensor) -> Tensor:
             backward_temporaries=(x.bytes // 2,),
         )
     )
-    return add(tape, cosine, scale(tape, half, f"{x.name} sine"), f"{x.name} rotated")
+    sine = _turn_by(tape, half, f"{x.name} sine", wide=wide)
+    rotated = cast(tape, add(tape, cosine, sine, f"{x.name} rotated"), x.itemsize)
+    tape.hold(x)
+    return rotated
+
+
+def _turn_by(tape: Tape, x: Tensor, name: str, *, wide: bool) -> Tensor:
+    """Multiply by a table; an fp32 one widens the product, and its gradient on the way back."""
+    if not wide or x.itemsize == FP32:
+        return scale(tape, x, name)
+    out = tape.tensor(name, x.rows, x.width, itemsize=FP32)
+    tape.add(
+        Operation(
+            name=name,
+            kernel="memory",
+            inputs=(x,),
+            outputs=(out,),
+            backward_temporaries=(out.bytes,),
+        )
+    )
+    return out

@@ -3,6 +3,7 @@
 from zeroplan.spec.architecture import Attention
 from zeroplan.units import FP32, Size, minimum
 from zeroplan.workload.batch import Batch
+from zeroplan.workload.position_bias import bias_gradients, score_bias
 from zeroplan.workload.primitives import dropout, elementwise, scale
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
@@ -23,7 +24,11 @@ def attention_kernel(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attentio
 
 
 def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tensor:
-    """Flash attention keeps q, k, v, its output and one fp32 log-sum per row and head."""
+    """Flash attention keeps q, k, v, its output and one fp32 log-sum per row and head.
+
+    A kernel that adds a bias to the scores keeps that as well.
+    """
+    bias = score_bias(tape, part)
     out = tape.tensor("attention", q.rows, part.heads * part.head_dim)
     log_sums = tape.tensor("log-sums", q.rows, part.heads, itemsize=FP32, differentiable=False)
     scores, weighted = _products(q, part, tape.batch)
@@ -31,10 +36,11 @@ def _fused(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) -> Tens
         Operation(
             name="attention",
             kernel="attention",
-            inputs=(q, k, v),
+            inputs=(q, k, v, *bias),
             outputs=(out, log_sums),
             parameters=_score_parameters(tape, part),
-            saved=(q, k, v, out, log_sums),
+            saved=(q, k, v, *bias, out, log_sums),
+            backward_temporaries=bias_gradients(tape, part),
             matmuls=(scores, weighted),
             visible_share=_visible(scores.n, part, tape.batch),
             backward_ratio=FLASH_BACKWARD_RATIO,
@@ -48,8 +54,10 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
 
     A batched product reads its operands head by head: with more than one sequence that takes
     copies (keys and values repeated to all heads have been copied already), and the output is
-    always copied back to [tokens, heads x head_dim].
+    always copied back to [tokens, heads x head_dim]. Keys, values and the mask are local variables
+    to the end.
     """
+    given = k, v
     if not (isinstance(tape.batch.sequences, int) and tape.batch.sequences == 1):
         q = elementwise(tape, "q by head", (q,))
         if part.kv_heads == part.heads:
@@ -67,9 +75,10 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             saved=(q, k),
             matmuls=(scores,),
             visible_share=share,
+            exchanges=True,
         )
     )
-    masked = _masked(tape, scale(tape, raw, "scaled scores"), tape.batch.sequence_length)
+    masked, *mask = _masked(tape, scale(tape, raw, "scaled scores"), part)
     weights = _probabilities(tape, masked, part)
     by_head = tape.tensor("attention by head", q.rows, part.heads * part.head_dim)
     tape.add(
@@ -81,9 +90,10 @@ def _materialised(tape: Tape, q: Tensor, k: Tensor, v: Tensor, part: Attention) 
             saved=(weights, v),
             matmuls=(weighted,),
             visible_share=share,
+            exchanges=True,
         )
     )
-    tape.hold(masked)
+    tape.hold(*given, masked, *mask)
     return elementwise(tape, "attention", (by_head,))
 
 
@@ -98,8 +108,13 @@ def _probabilities(tape: Tape, scores: Tensor, part: Attention) -> Tensor:
     return dropout(tape, weights, "probability dropout") if part.dropout else weights
 
 
-def _masked(tape: Tape, scores: Tensor, length: Size) -> Tensor:
-    """Mask the future: autograd keeps the mask, one byte per query and key."""
+def _masked(tape: Tape, scores: Tensor, part: Attention) -> tuple[Tensor, ...]:
+    """Mask the future; return the scores, and the mask that autograd keeps, a byte per pair."""
+    if part.position == "relative":
+        scores = scale(tape, scores, "biased scores")  # a sum, as is that with the mask
+    if not part.causal:
+        return (scores,)
+    length = tape.batch.sequence_length
     mask = tape.tensor("mask", length, length, itemsize=1, differentiable=False)
     masked = tape.like("masked scores", scores)
     tape.add(
@@ -112,7 +127,7 @@ def _masked(tape: Tape, scores: Tensor, length: Size) -> Tensor:
             forward_temporaries=(length * length,),
         )
     )
-    return masked
+    return masked, mask
 
 
 def _products(q: Tensor, part: Attention, batch: Batch) -> tuple[Matmul, Matmul]:
@@ -143,8 +158,14 @@ def _score_parameters(tape: Tape, part: Attention) -> tuple[Parameter, ...]:
 
 
 def _expanded(tape: Tape, x: Tensor, part: Attention) -> Tensor:
-    wide = tape.tensor(f"{x.name} expanded", x.rows, part.heads * part.head_dim)
-    tape.add(Operation(name=wide.name, kernel="memory", inputs=(x,), outputs=(wide,)))
+    """Repeat to all heads: a fused kernel reads a single head in place, its stride being 0."""
+    name, width = f"{x.name} expanded", part.heads * part.head_dim
+    if part.kv_heads == 1 and tape.batch.attention != "math":
+        alias = tape.view(name, x, width)
+        tape.add(Operation(name=name, kernel="none", inputs=(x,), outputs=(alias,)))
+        return alias
+    wide = tape.tensor(name, x.rows, width)
+    tape.add(Operation(name=name, kernel="memory", inputs=(x,), outputs=(wide,)))
     return wide
 
 

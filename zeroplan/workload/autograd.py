@@ -33,9 +33,9 @@ def backward(
     """
     if checkpointing == "none" or unit.input is None:
         engine = _Engine(unit)
-        return [engine.run(operation) for operation in reversed(unit.operations)]
+        return engine.steps()
     engine = _Engine(unit, held=unit.input.storage, reentrant=reentrant)
-    steps = [engine.run(operation) for operation in reversed(unit.operations)]
+    steps = engine.steps()
     kept = [unit.input, *_unread(unit)] if checkpointing == "selective" else [unit.input]
     return [*steps, engine.finish(kept)]
 
@@ -83,6 +83,10 @@ class _Engine:
         for operation in self.unit.operations:
             self.savers.update({t.storage for t in operation.saved})
 
+    def steps(self) -> list[Step]:
+        """Run every operation's backward that a gradient comes to."""
+        return [self.run(each) for each in reversed(self.unit.operations) if each.runs_backward]
+
     def run(self, operation: Operation) -> Step:
         """Run one operation's backward, release what it saved, hand its gradients on."""
         self.changes = []
@@ -90,7 +94,7 @@ class _Engine:
         if operation.saved_gradients:
             self._release_saved(operation)
         outgoing = self._gradients(operation, incoming) if incoming else {}
-        trained = [p for p in operation.parameters if p.trainable]
+        trained = [p for p in operation.parameters if p.gets_gradient]
         for parameter in trained:
             size = self._gradient_bytes(parameter)
             self.changes.append(Change("unsharded_gradients", parameter.name, size))
@@ -102,20 +106,22 @@ class _Engine:
         self.changes += self._summed(trained)
         for tensor, buffer in outgoing.items():
             self._accumulate(tensor, buffer)
+        self.changes += [_Buffer(t).change(+1) for t in operation.opens]
+        self.changes += [_Buffer(t).change(-1) for t in operation.closes]
         complete = tuple(p for p in trained if p.tied_to is None)
         return Step(operation, "backward", tuple(self.changes), complete)
 
     def _summed(self, parameters: list[Parameter]) -> list[Change]:
-        """Add the gradient that a tied head has put down: the sum is a new storage.
+        """Add to the gradient that another user of a tied weight has put down.
 
-        It cannot be added in place, for a linear layer's weight gradient is a transposed view
+        After a head that is not in place: a linear layer's weight gradient is a transposed view
         (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace, 2.13).
         """
         return [
             Change("unsharded_gradients", p.name, sign * self._gradient_bytes(p))
             for p in parameters
-            if p.shared
-            for sign in (+1, -1, -1)
+            if p.summed
+            for sign in ((+1, -1, -1) if p.summed == "anew" else (-1,))
         ]
 
     def _gradient_bytes(self, parameter: Parameter) -> Size:

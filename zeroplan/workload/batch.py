@@ -2,6 +2,7 @@
 
 from zeroplan.records import dataclass
 from zeroplan.units import DTYPE_BYTES, Size
+from zeroplan.workload.tuning import Tuning
 
 __all__ = ["Batch"]
 
@@ -26,9 +27,19 @@ class Batch:
     """fp32-logits, model-dtype-logits, compiled, chunked or fused-linear."""
     keep_logits: bool = False
     """The training loop holds the logits until those of the next micro-step replace them."""
+    experts: str = "grouped"
+    """grouped, or loop: one expert after the other."""
+    expert_imbalance: float = 1.0
+    """Tokens of the fullest expert over the mean; matters to the loop alone. [1]"""
+    expert_alignment: int = 1
+    """Rows of a grouped matmul to which each expert's are rounded up. [count]"""
     compile: bool = False
+    float8: str = "none"
+    """none, tensorwise or rowwise: whether linear layers of blocks run in fp8, and their scales."""
     autocast: bool = False
     """The parameters are fp32 and torch.autocast casts what matmuls read."""
+    tuning: Tuning | None = None
+    """What is trained, where that is not everything."""
 
     @property
     def tokens(self) -> Size:
@@ -41,9 +52,15 @@ class Batch:
         return DTYPE_BYTES[self.dtype]
 
     @property
+    def trains_head(self) -> bool:
+        """Whether a gradient of the head's weight is wanted."""
+        return self.tuning is None or not {"all", "head"}.isdisjoint(self.tuning.trained)
+
+    @property
     def widens_logits(self) -> bool:
         """Whether the logits are cast to fp32 before the loss."""
-        return self.loss == "fp32-logits" or (self.loss == "model-dtype-logits" and self.autocast)
+        casts = self.autocast or (self.tuning is not None and self.tuning.autocast)
+        return self.loss == "fp32-logits" or (self.loss == "model-dtype-logits" and casts)
 
     @property
     def eager(self) -> bool:

@@ -35,7 +35,8 @@ Category = Literal[
 ]
 
 
-Checkpointing = Literal["none", "full", "selective"]
+Checkpointing = Literal["none", "full", "selective", "offloaded"]
+"""offloaded: full, and what the checkpoint keeps goes to host memory."""
 Direction = Literal["forward", "backward", "cached"]
 
 
@@ -62,6 +63,8 @@ class Step:
     changes: tuple[Change, ...]
     gradients: tuple[Parameter, ...] = ()
     """Parameters whose gradient is complete after this step."""
+    moved_bytes: Size = 0
+    """What it copies to host memory, or from there. [B]"""
 
 
 def born(tensor: Tensor, *, kept: bool) -> Change:

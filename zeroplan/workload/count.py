@@ -10,7 +10,15 @@ from zeroplan.spec.moe import MixtureOfExperts
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import Unit, Workload, workload
 
-__all__ = ["FlopCount", "ModelCount", "count_flop", "count_model", "model_flop_per_token"]
+__all__ = [
+    "FlopCount",
+    "ModelCount",
+    "count_flop",
+    "count_model",
+    "model_flop_per_token",
+    "parameter_counts",
+    "training_flop_per_token",
+]
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 BACKWARD_RATIO: Final = 2.0
@@ -169,6 +177,39 @@ def count_flop(work: Workload) -> FlopCount:
         visible_attention_flop=visible,
         recompute_flop=recompute,
     )
+
+
+def parameter_counts(architecture: Architecture, work: Workload) -> tuple[int, int]:
+    """Return all parameters and those that are trained; a packed weight counts as what it was."""
+    trained = 0
+    packs = work.batch.tuning is not None and work.batch.tuning.quantization != "none"
+    adapters = total = 0
+    for unit, repeats in Counter(work.units).items():
+        for parameter in unit.parameters:
+            if parameter.tied_to is None:
+                total += repeats * parameter.elements
+                trained += repeats * parameter.elements * parameter.trainable
+                adapters += repeats * parameter.elements * (".lora_" in parameter.name)
+    if packs:
+        whole = workload(architecture, Batch())
+        total = adapters + sum(_elements_by_role(whole).values())
+    return total, trained
+
+
+def training_flop_per_token(work: Workload) -> float:
+    """Return the FLOPs of forward and backward per token, recomputation aside [FLOP/token].
+
+    Backward is two passes where everything is trained; a frozen weight needs no gradient, and
+    nothing runs backward before the first thing that is trained.
+    """
+    if work.batch.tuning is None:
+        return 3 * count_flop(work).forward_flop
+    flop = sum(
+        repeats * operation.flop * (1 + (operation.wanted if operation.runs_backward else 0))
+        for unit, repeats in Counter(work.units).items()
+        for operation in unit.operations
+    )
+    return float(flop / work.batch.tokens)
 
 
 def model_flop_per_token(

@@ -11,7 +11,8 @@ from zeroplan.spec.latent_attention import Indexer, LatentAttention
 from zeroplan.units import FP32
 from zeroplan.workload.attention import rotary
 from zeroplan.workload.attention_kernels import FLASH_BACKWARD_RATIO, least_keys, visible_share
-from zeroplan.workload.primitives import linear, norm
+from zeroplan.workload.norms import norm
+from zeroplan.workload.primitives import linear
 from zeroplan.workload.tape import Matmul, Operation, Tape, Tensor
 
 __all__ = ["latent_attention"]

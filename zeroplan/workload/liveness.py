@@ -5,8 +5,12 @@ saved list. Walking the tape with those three rules gives every allocation and r
 order; saved bytes and transients need no formula of their own.
 """
 
+from collections.abc import Callable
+
+from zeroplan.records import replace
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import (
+    Change,
     Checkpointing,
     Direction,
     Step,
@@ -59,16 +63,21 @@ def selected_storages(unit: Unit) -> dict[Tensor, None]:
 
 
 def cached_copies(unit: Unit) -> dict[Tensor, None]:
-    """Return the weight copies that autocast's cache holds until its context is left."""
+    """Return the weight copies that autocast's cache holds until its context is left.
+
+    It keeps those of weights that are trained (`cached_cast` in aten/src/ATen/autocast_mode.cpp,
+    2.13).
+    """
     outputs = (t for operation in unit.operations for t in operation.outputs)
-    return {t: None for t in outputs if t.purpose == "unsharded_parameters"}
+    return {t: None for t in outputs if t.purpose == "unsharded_parameters" and t.differentiable}
 
 
 def forward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
     """Run a unit forward.
 
     Afterwards its output lives and what autograd saved of it; a checkpointed unit keeps its input
-    (and the selected outputs) instead, and its inner tensors go after their last reader.
+    (and the selected outputs) instead, and its inner tensors go after their last reader. An
+    offloaded one's input goes as soon as its caller has the output in its place.
     """
     keep = {unit.output.storage: None}
     if checkpointing == "none":
@@ -78,7 +87,10 @@ def forward(unit: Unit, checkpointing: Checkpointing = "none") -> list[Step]:
     if checkpointing == "selective":
         keep |= selected_storages(unit)
     entering = unit.input if checkpointing == "none" else None
-    return _run(unit.operations, keep, entering=entering)
+    steps = _run(unit.operations, keep, entering=entering)
+    if checkpointing == "offloaded" and unit.input is not None:
+        return [*steps, _moved(unit.input, freed)]
+    return steps
 
 
 def recompute(
@@ -91,15 +103,27 @@ def recompute(
     """
     saved = saved_storages(unit)
     cached = selected_storages(unit) if checkpointing == "selective" else {}
+    first = []
+    if checkpointing == "offloaded" and unit.input is not None:
+        first = [_moved(unit.input, born)]
     if reentrant:
-        return _run(unit.operations, saved | {unit.output.storage: None}, cached)
-    return _run(unit.operations[: recomputed_operations(unit)], saved, cached)
+        return [*first, *_run(unit.operations, saved | {unit.output.storage: None}, cached)]
+    return [*first, *_run(unit.operations, saved, cached, stop=recomputed_operations(unit))]
+
+
+def _moved(tensor: Tensor, change: Callable[..., Change]) -> Step:
+    """Return the copy of a tensor to the host, or from there.
+
+    It runs on the compute stream (`save_on_cpu`, torch/autograd/graph.py, 2.13).
+    """
+    alone = release([change(tensor, kept=True)])
+    return replace(alone, moved_bytes=tensor.bytes)
 
 
 def recomputed_operations(unit: Unit) -> int:
-    """Return how many operations a recomputation runs: up to the last saved tensor."""
+    """Return how many operations a recomputation runs: up to the last that keeps something."""
     saved = saved_storages(unit)
-    last = max((i for i, operation in enumerate(unit.operations) if operation.saved), default=-1)
+    last = max((i for i, operation in enumerate(unit.operations) if operation.keeps), default=-1)
     return last + any(t.storage in saved for t in unit.operations[last].outputs)
 
 
@@ -108,8 +132,11 @@ def _run(
     keep: dict[Tensor, None],
     cached: dict[Tensor, None] | None = None,
     entering: Tensor | None = None,
+    stop: int | None = None,
 ) -> list[Step]:
     """Walk forward; what nothing keeps goes after its last use.
+
+    A walk that stops before the end leaves what still waits for its use: that goes together.
 
     What was kept before (a cached result, what enters) is live already; from here on it lives like
     any other tensor.
@@ -123,7 +150,7 @@ def _run(
     earlier = cached if entering is None else {**cached, entering.storage: None}
     live = {} if entering is None else {entering.storage: None}
     steps = []
-    for index, operation in enumerate(operations):
+    for index, operation in enumerate(operations[:stop]):
         outputs = [t for t in operation.outputs if t.base is None]
         new = [t for t in outputs if t not in cached]
         live |= dict.fromkeys(outputs)

@@ -126,7 +126,8 @@ def _chunked(tape: Tape, x: Tensor, head: Head) -> Tensor:
     """
     chunk = ceil_div(x.rows, CHUNKS) * head.rows
     weight = _weight(head)
-    fresh = weight.elements * x.itemsize
+    trained = tape.batch.trains_head
+    fresh = weight.elements * x.itemsize * trained
     at_loss = 3 * chunk * FP32
     at_weight = chunk * x.itemsize + fresh
     product = Matmul(m=x.rows, n=head.rows, k=x.width)
@@ -159,10 +160,11 @@ def _fused_linear(tape: Tape, x: Tensor, head: Head) -> Tensor:
     weight = _weight(head)
     rows = power_of_two(ceil_div(x.rows, ceil_div(head.rows, x.width)))
     chunk = minimum(rows, x.rows) * head.rows * x.itemsize
-    kept = (
-        tape.tensor("input gradient", x.rows, x.width, differentiable=False),
-        tape.tensor("weight gradient", head.rows, x.width, differentiable=False),
-    )
+    trained = tape.batch.trains_head
+    kept = [tape.tensor("input gradient", x.rows, x.width, differentiable=False)]
+    if trained:
+        gradient = tape.tensor("weight gradient", head.rows, x.width, differentiable=False)
+        kept.append(gradient)
     loss = tape.tensor("loss", 1, 1, itemsize=FP32)
     tape.add(
         Operation(
@@ -171,14 +173,14 @@ def _fused_linear(tape: Tape, x: Tensor, head: Head) -> Tensor:
             inputs=(x,),
             outputs=(loss, *kept),
             parameters=(weight,),
-            saved=kept,
+            saved=tuple(kept),
             saved_gradients=True,
             forward_temporaries=(
                 chunk,
-                weight.elements * x.itemsize,
-                weight.elements * FP32,
+                weight.elements * x.itemsize * trained,
+                weight.elements * FP32 * trained,
             ),
-            matmuls=3 * (Matmul(m=x.rows, n=head.rows, k=x.width),),
+            matmuls=(2 + trained) * (Matmul(m=x.rows, n=head.rows, k=x.width),),
             backward_ratio=0.0,
             module="lm_head",
         )

@@ -10,6 +10,8 @@ __all__ = ["mlp"]
 def mlp(tape: Tape, x: Tensor, part: Mlp) -> Tensor:
     """Write one feed-forward layer down: down(act(gate(x)) * up(x)), or down(act(up(x)))."""
     inner = _gated(tape, x, part) if part.gated else _plain(tape, x, part)
+    if part.inner_dropout:
+        inner = dropout(tape, inner, "inner dropout")
     y = linear(
         tape,
         inner,

@@ -3,43 +3,28 @@
 Every strategy sees the same list in forward order: embedding, blocks, the last norm and the head.
 """
 
-from typing import Literal
+from math import prod
 
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Head, Stack
 from zeroplan.spec.latent_attention import LatentAttention
-from zeroplan.units import FP32, Size
+from zeroplan.units import FP32, INT64, Size
+from zeroplan.workload.across import close_gradients, crosses, open_gradients
+from zeroplan.workload.adapting import tuned
+from zeroplan.workload.attention import turns_wide
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.components import component
+from zeroplan.workload.embedding import embedding, weights
+from zeroplan.workload.float8 import in_float8
 from zeroplan.workload.loss import head_and_loss, kept_logits_bytes
-from zeroplan.workload.primitives import add, cast, embedding, norm, weights
+from zeroplan.workload.norms import norm
+from zeroplan.workload.position_bias import shared_bias
+from zeroplan.workload.primitives import add, cast, dropout, gated
 from zeroplan.workload.projection import chain, projection
-from zeroplan.workload.tape import Operation, Parameter, Tape, Tensor
+from zeroplan.workload.tape import Operation, Parameter, Summed, Tape, Tensor
+from zeroplan.workload.unit import Unit, UnitKind
 
 __all__ = ["Unit", "Workload", "workload"]
-
-UnitKind = Literal["embedding", "block", "norm", "head"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Unit:
-    """One wrap unit: its operations in order, what enters it and what leaves it."""
-
-    name: str
-    kind: UnitKind
-    operations: tuple[Operation, ...]
-    input: Tensor | None
-    """The hidden states that it reads; None where it reads token ids or pixels."""
-    output: Tensor
-    gradient_itemsize: int
-    """Bytes per element of the gradients that its parameters get. [B]"""
-    compiled: bool = False
-    """Whether it goes through torch.compile."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """In the order in which the framework registers them."""
-        return tuple(p for operation in self.operations for p in operation.parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +34,8 @@ class Workload:
     units: tuple[Unit, ...]
     buffers_bytes: tuple[Size, ...]
     """Tables that every rank holds whole and nobody trains (rotary cosines and sines). [B]"""
+    inputs_bytes: tuple[Size, ...]
+    """What a micro-step reads besides the labels: token ids, pixels. [B]"""
     kept_logits_bytes: Size = 0
     """Logits that the training loop holds between micro-steps. [B]"""
     batch: Batch
@@ -62,18 +49,25 @@ class Workload:
 def workload(architecture: Architecture, batch: Batch) -> Workload:
     """Write a model's forward pass down for a batch."""
     units: list[Unit] = []
+    how: Summed
     *earlier, last = architecture.stacks
     for stack in earlier:
+        source = units[-1].output if units else None
         tied = any(table.tied for later in architecture.stacks for table in later.embeddings)
-        units += _stack_units(stack, _stack_batch(stack, batch), units, tied=tied)
-        units += _norm_units(stack, batch)
-    tied = architecture.head is not None and architecture.head.tied
-    units += _stack_units(last, _stack_batch(last, batch), units, tied=tied)
-    units.append(_head_unit(architecture.head, last, batch))
+        how = "in place" if tied else ""
+        units += _stack_units(stack, _stack_batch(stack, batch), units, how)
+        units += _norm_units(stack, batch, source)
+    head = architecture.head
+    how = "anew" if head is not None and head.tied else ""
+    source = units[-1].output if units else None
+    units += _stack_units(last, _stack_batch(last, batch), units, how)
+    units.append(_head_unit(head, last, batch, source))
+    tuning = batch.tuning
     return Workload(
-        units=tuple(units),
+        units=tuple(units) if tuning is None else tuned(units, batch, tuning),
         buffers_bytes=_rotary_tables(last, batch),
-        kept_logits_bytes=kept_logits_bytes(architecture.head, batch),
+        inputs_bytes=tuple(_input_bytes(s, _stack_batch(s, batch)) for s in architecture.stacks),
+        kept_logits_bytes=kept_logits_bytes(head, batch),
         batch=batch,
     )
 
@@ -82,11 +76,11 @@ def _stack_batch(stack: Stack, batch: Batch) -> Batch:
     return batch if stack.positions is None else replace(batch, sequence_length=stack.positions)
 
 
-def _stack_units(stack: Stack, batch: Batch, before: list[Unit], *, tied: bool) -> list[Unit]:
+def _stack_units(stack: Stack, batch: Batch, before: list[Unit], summed: Summed) -> list[Unit]:
     """Write a tower down that reads what the tower before it made."""
     written: dict[Block, Unit] = {}
     source = before[-1].output if before else None
-    units = [_embedding_unit(stack, batch, source, tied=tied)]
+    units = [_embedding_unit(stack, batch, source, summed)]
     for block in stack.blocks:
         if block not in written:
             written[block] = _block_unit(stack, block, batch)
@@ -112,12 +106,12 @@ def _hidden_states(tape: Tape, stack: Stack) -> Tensor:
     return tape.tensor("hidden states", tape.batch.tokens, stack.hidden, itemsize=size)
 
 
-def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: bool) -> Unit:
+def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, summed: Summed) -> Unit:
     tape = Tape(batch)
     entering = None if source is None else tape.like("states of the tower before", source)
     x = chain(tape, None, stack.stem, batch.tokens)
     for table in stack.embeddings:
-        row = embedding(tape, table, batch.tokens, tied=tied)
+        row = embedding(tape, table, batch.tokens, summed=summed)
         if table.projection is not None:
             row = projection(tape, row, table.projection, batch.tokens)
         x = row if x is None else add(tape, x, row, "sum of embeddings")
@@ -131,27 +125,29 @@ def _embedding_unit(stack: Stack, batch: Batch, source: Tensor | None, *, tied: 
     tape.add(Operation(name="extras", kernel="none", parameters=weights(stack.extras)))
     if stack.embedding_norm is not None:
         x = norm(tape, x, stack.embedding_norm, name="embedding_norm")
+    if stack.dropout:
+        x = dropout(tape, x, "embedding dropout")
+    shared_bias(tape, stack.blocks)
+    close_gradients(tape, stack)
     return _unit(tape, stack.label("embedding"), "embedding", entering, x)
 
 
 def _joined(tape: Tape, states: Tensor, x: Tensor, stack: Stack) -> Tensor:
     """Let the states of the tower before in: all along for cross-attention, else among the tokens.
 
-    Cross-attention's keys and values keep them until the first block's backward is done.
+    Cross-attention's keys and values keep them until the first block's backward is done, and the
+    blocks sum their gradient.
     """
-    crosses = any(
-        isinstance(part.component, Attention) and part.component.memory_width is not None
-        for block in stack.blocks
-        for part in block.sublayers
-    )
-    out = tape.view("input", x, x.width) if crosses else tape.like("input", x)
+    apart = crosses(stack)
+    out = tape.view("input", x, x.width) if apart else tape.like("input", x)
     tape.add(
         Operation(
             name="join",
-            kernel="none" if crosses else "memory",
-            inputs=(states, x),
+            kernel="none" if apart else "memory",
+            inputs=(x,) if apart else (states, x),
             outputs=(out,),
-            saved=(states,) if crosses else (),
+            saved=(states,) if apart else (),
+            passes_gradient=apart,
         )
     )
     return out
@@ -164,6 +160,8 @@ def _block_unit(stack: Stack, block: Block, batch: Batch) -> Unit:
     tape.hold(x)
     if block.extras:
         tape.add(Operation(name="extras", kernel="none", parameters=weights(block.extras)))
+    if batch.float8 != "none":
+        tape.operations = [in_float8(each, batch.float8) for each in tape.operations]
     return _unit(tape, stack.label("block"), "block", x, out)
 
 
@@ -176,6 +174,8 @@ def _sequential(tape: Tape, x: Tensor, block: Block) -> Tensor:
         branch = component(tape, branch, part.component)
         if part.post_norm is not None:
             branch = norm(tape, branch, part.post_norm, name="post_norm")
+        if part.gate is not None:
+            branch = gated(tape, branch, part.gate)
         x = add(tape, x, branch)
         if part.residual_norm is not None:
             x = norm(tape, x, part.residual_norm, name="residual_norm")
@@ -192,10 +192,11 @@ def _parallel(tape: Tape, x: Tensor, block: Block) -> Tensor:
     return out
 
 
-def _norm_units(stack: Stack, batch: Batch) -> list[Unit]:
+def _norm_units(stack: Stack, batch: Batch, before: Tensor | None) -> list[Unit]:
     if stack.final_norm is None and not stack.tail:
         return []
     tape = Tape(_stack_batch(stack, batch))
+    open_gradients(tape, stack, before)
     x = _hidden_states(tape, stack)
     out = _norm_and_tail(tape, x, stack)
     return [_unit(tape, stack.label("norm"), "norm", x, out)]
@@ -205,11 +206,14 @@ def _norm_and_tail(tape: Tape, x: Tensor, stack: Stack) -> Tensor:
     out = x
     if stack.final_norm is not None:
         out = norm(tape, x, stack.final_norm, name="norm")
+    if stack.final_dropout:
+        out = dropout(tape, out, "final dropout")
     return chain(tape, out, stack.tail, x.rows) or out
 
 
-def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
+def _head_unit(head: Head | None, stack: Stack, batch: Batch, before: Tensor | None) -> Unit:
     tape = Tape(_stack_batch(stack, batch))
+    open_gradients(tape, stack, before)
     x = _hidden_states(tape, stack)
     out = _norm_and_tail(tape, x, stack)
     if head is not None:
@@ -228,14 +232,26 @@ def _head_unit(head: Head | None, stack: Stack, batch: Batch) -> Unit:
     return _unit(tape, "head", "head", x, out)
 
 
+def _input_bytes(stack: Stack, batch: Batch) -> Size:
+    """Return 64-bit token ids, or fp32 pixels or frames."""
+    if not stack.stem:
+        return batch.tokens * INT64
+    first = stack.stem[0]
+    rows = batch.tokens * first.rate[0] // first.rate[1]
+    return rows * first.widths[0] * prod(first.kernel) * FP32
+
+
 def _rotary_tables(stack: Stack, batch: Batch) -> tuple[Size, ...]:
-    """Cosines and sines [sequence, head_dim] in the compute dtype, or one table of complex64."""
+    """Cosines and sines [sequence, head_dim], in fp32 if heads are turned so, or complex64."""
     dims = {_rotary_dim(part.component) for block in stack.blocks for part in block.sublayers}
     dims.discard(0)
     if not dims:
         return ()
     elements = batch.sequence_length * max(dims)
-    return (elements * 4,) if batch.rope == "complex" else 2 * (elements * batch.itemsize,)
+    if batch.rope == "complex":
+        return (elements * 4,)
+    wide = any(turns_wide(part.component) for block in stack.blocks for part in block.sublayers)
+    return 2 * (elements * (FP32 if wide else batch.itemsize),)
 
 
 def _rotary_dim(part: Component) -> int:

@@ -4,35 +4,27 @@ The grouped path of transformers 5.24, `integrations/moe.py` (`grouped_mm_expert
 gathered expert by expert, so that a routed token keeps 4 h + 8 f bytes in a 2-byte dtype.
 """
 
-from zeroplan.records import dataclass, replace
+from zeroplan.records import replace
 from zeroplan.spec.architecture import Mlp
 from zeroplan.spec.moe import MixtureOfExperts
-from zeroplan.units import FP32, Size
+from zeroplan.units import Size, ceil_div
+from zeroplan.workload.expert_loop import expert_loop
+from zeroplan.workload.experts import activated, expert_weights
 from zeroplan.workload.mlp import mlp
-from zeroplan.workload.primitives import activation, add, cast, linear, multiply
+from zeroplan.workload.primitives import add, cast, linear, multiply, weigh
+from zeroplan.workload.routing import Routing, indices, memory, route
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["mixture_of_experts"]
 
 INT32 = 4
-INT64 = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Routing:
-    """Which token goes to which expert: one row per routed token, sorted by expert."""
-
-    scores: Tensor
-    order: Tensor
-    offsets: Tensor
-    """Where each expert's rows end."""
 
 
 def mixture_of_experts(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Tensor:
     """Write one mixture down; x and the result are [tokens, hidden]."""
-    routing = _route(tape, x, part)
+    routing = route(tape, x, part)
     if part.latent_width is None:
-        out = _combine(tape, x, _experts(tape, x, routing, part), routing.order)
+        out = _routed(tape, x, routing, part)
     else:
         out = _latent(tape, x, routing, part, part.latent_width)
     if part.shared_width is not None:
@@ -41,57 +33,44 @@ def mixture_of_experts(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Tensor:
     return out
 
 
-def _route(tape: Tape, x: Tensor, part: MixtureOfExperts) -> _Routing:
-    """Score the experts, keep the best of each token, sort the pairs by expert.
-
-    The kept scores are divided by their sum, which not every family does: 4 (K + 1) bytes a token.
-    """
-    chosen = part.experts_per_token
-    logits = linear(tape, x, part.experts, name="router", role="router", bias=part.router_bias)
-    probabilities = tape.tensor("router probabilities", x.rows, part.experts, itemsize=FP32)
-    _memory(tape, "router softmax", (logits,), (probabilities,), (probabilities,))
-    kept = tape.tensor("scores fp32", x.rows, chosen, itemsize=FP32)
-    ids = _indices(tape, "expert ids", x.rows, chosen)
-    _memory(tape, "top k", (probabilities,), (kept, ids), (ids,))
-    total = tape.tensor("sum of scores", x.rows, 1, itemsize=FP32)
-    _memory(tape, "normalise scores", (kept,), (total,), (kept, total))
-    order = _indices(tape, "order", x.rows * chosen, 1)
-    offsets = tape.tensor("offsets", part.experts, 1, itemsize=INT32, differentiable=False)
-    _memory(tape, "sort by expert", (ids,), (order, offsets))
-    return _Routing(cast(tape, kept, x.itemsize, "scores"), order, offsets)
+def _routed(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts) -> Tensor:
+    if tape.batch.experts == "loop":
+        return expert_loop(tape, x, routing, part)
+    return _grouped_experts(tape, x, routing, part)
 
 
-def _latent(tape: Tape, x: Tensor, routing: _Routing, part: MixtureOfExperts, width: int) -> Tensor:
+def _latent(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts, width: int) -> Tensor:
     """Bring tokens to a narrower width, run the experts there, and bring the sum back."""
     narrow = linear(tape, x, width, name="fc1_latent_proj", role="mlp", bias=part.latent_bias)
-    routed = _experts(tape, narrow, routing, replace(part, hidden=width))
-    out = _combine(tape, narrow, routed, routing.order)
+    out = _routed(tape, narrow, routing, replace(part, hidden=width))
     return linear(tape, out, x.width, name="fc2_latent_proj", role="mlp", bias=part.latent_bias)
 
 
-def _experts(tape: Tape, x: Tensor, routing: _Routing, part: MixtureOfExperts) -> Tensor:
-    """Run the chosen experts over the gathered rows; the result is weighed by the scores."""
-    rows = _gather(tape, x, routing.order, "gathered tokens", x.width)
-    weights = _gather(tape, routing.scores, routing.order, "gathered scores", 1)
-    first, last = _weights(tape, part)
+def _grouped_experts(tape: Tape, x: Tensor, routing: Routing, part: MixtureOfExperts) -> Tensor:
+    """Sort the routed rows by expert, multiply all of them at once, and sum them up by token."""
+    order = indices(tape, "order", _rows(tape, x, part))
+    offsets = tape.tensor("offsets", part.experts, 1, itemsize=INT32, differentiable=False)
+    memory(tape, "sort by expert", (routing.ids,), (order, offsets))
+    rows = _gather(tape, x, order, "gathered tokens", x.width)
+    weights = _gather(tape, routing.scores, order, "gathered scores", 1)
+    first, last = expert_weights(tape, part)
     columns = 2 * part.width if part.gated else part.width
-    inner = _grouped(tape, (rows, routing.offsets), columns, "experts up", first)
-    if part.gated:
-        gate, up = (tape.view(name, inner, part.width) for name in ("gate", "up"))
-        tape.add(Operation(name="split", kernel="none", inputs=(inner,), outputs=(gate, up)))
-        inner = multiply(tape, activation(tape, gate, part.activation), up, "gated")
-    else:
-        inner = activation(tape, inner, part.activation)
-    out = _grouped(tape, (inner, routing.offsets), part.hidden, "experts down", last)
-    return multiply(tape, out, weights, "weighed")
+    inner = _grouped(tape, (rows, offsets), columns, "experts up", first)
+    inner = activated(tape, inner, part)
+    out = _grouped(tape, (inner, offsets), part.hidden, "experts down", last)
+    restored = _gather(tape, weigh(tape, out, weights, "weighed"), order, "restored", part.hidden)
+    total = tape.tensor("mixture", x.rows, part.hidden, itemsize=restored.itemsize)
+    memory(tape, "sum", (restored,), (total,))
+    return cast(tape, total, x.itemsize, "narrow mixture")
 
 
-def _combine(tape: Tape, x: Tensor, routed: Tensor, order: Tensor) -> Tensor:
-    """Bring the rows back into token order and sum each token's experts."""
-    restored = _gather(tape, routed, order, "restored", routed.width)
-    out = tape.like("mixture", x)
-    _memory(tape, "sum", (restored,), (out,))
-    return out
+def _rows(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Size:
+    """Return the rows of the grouped matmuls: the routed tokens, and room to align every expert.
+
+    torchtitan allocates for the worst case (torchtitan/models/common/moe/utils.py, `_permute`).
+    """
+    routed, step = x.rows * part.experts_per_token, tape.batch.expert_alignment
+    return routed if step == 1 else ceil_div(routed + part.experts * step, step) * step
 
 
 def _shared(tape: Tape, x: Tensor, part: MixtureOfExperts, width: int) -> Tensor:
@@ -110,7 +89,7 @@ def _shared(tape: Tape, x: Tensor, part: MixtureOfExperts, width: int) -> Tensor
         return out
     gate = linear(tape, x, 1, name="shared_expert_gate", role="router")
     weight = tape.like("shared weight", gate)
-    _memory(tape, "sigmoid", (gate,), (weight,), (weight,))
+    memory(tape, "sigmoid", (gate,), (weight,), (weight,))
     return multiply(tape, out, weight, "weighed shared expert")
 
 
@@ -118,19 +97,8 @@ def _gather(tape: Tape, x: Tensor, order: Tensor, name: str, width: int) -> Tens
     """Index rows: backward needs the index alone."""
     out = tape.tensor(name, order.rows, width, itemsize=x.itemsize)
     index = tape.like(f"{name} index", order)
-    _memory(tape, name, (x, order), (out, index), (index,))
+    memory(tape, name, (x, order), (out, index), (index,))
     return out
-
-
-def _memory(
-    tape: Tape,
-    name: str,
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[Tensor, ...],
-    saved: tuple[Tensor, ...] = (),
-) -> None:
-    """Add an operation that memory traffic bounds."""
-    tape.add(Operation(name=name, kernel="memory", inputs=inputs, outputs=outputs, saved=saved))
 
 
 def _grouped(
@@ -153,58 +121,7 @@ def _grouped(
             saved=rows,
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
             module=f"{tape.prefix}experts",
+            exchanges=True,
         )
     )
     return out
-
-
-def _weights(
-    tape: Tape, part: MixtureOfExperts
-) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
-    """Return the weights of the inward and of the outward projections."""
-    match part.storage:
-        case "stacked":
-            name, columns = ("gate_up_proj", 2) if part.gated else ("up_proj", 1)
-            first = _stack(tape, part, name, (columns * part.width, part.hidden))
-            return first, _stack(tape, part, "down_proj", (part.hidden, part.width))
-        case "flat":
-            shape = (part.experts * part.width, part.hidden)
-            names = ("w1", "v1") if part.gated else ("w1",)
-            inward = tuple(_weight(tape, name, shape) for name in names)
-            return inward, (_weight(tape, "w2", shape),)
-        case "modules":
-            return _modules(tape, part)
-
-
-def _stack(
-    tape: Tape, part: MixtureOfExperts, name: str, shape: tuple[int, int]
-) -> tuple[Parameter, ...]:
-    """One tensor for all experts, and its bias; `shape` is one expert's [out, in]."""
-    inner = shape[::-1] if part.transposed else shape
-    weight = _weight(tape, name, (part.experts, *inner))
-    bias = _weight(tape, f"{name}_bias", (part.experts, shape[0]), matmul=False)
-    return (weight, bias) if part.bias else (weight,)
-
-
-def _modules(
-    tape: Tape, part: MixtureOfExperts
-) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
-    inward = ("gate_proj", "up_proj") if part.gated else ("up_proj",)
-    first = tuple(
-        _weight(tape, f"{index}.{name}.weight", (part.width, part.hidden))
-        for index in range(part.experts)
-        for name in inward
-    )
-    last = tuple(
-        _weight(tape, f"{index}.down_proj.weight", (part.hidden, part.width))
-        for index in range(part.experts)
-    )
-    return first, last
-
-
-def _weight(tape: Tape, name: str, shape: tuple[int, ...], *, matmul: bool = True) -> Parameter:
-    return Parameter(name=f"{tape.prefix}experts.{name}", shape=shape, role="expert", matmul=matmul)
-
-
-def _indices(tape: Tape, name: str, rows: Size, width: int) -> Tensor:
-    return tape.tensor(name, rows, width, itemsize=INT64, differentiable=False)

@@ -5,8 +5,7 @@ Source of every `saved`: tools/autograd/derivatives.yaml of PyTorch 2.13.
 
 from math import prod
 
-from zeroplan.spec.architecture import Embedding, Norm, Role, Weights
-from zeroplan.units import FP32, Size
+from zeroplan.spec.architecture import Role
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = [
@@ -15,46 +14,17 @@ __all__ = [
     "cast",
     "dropout",
     "elementwise",
-    "embedding",
+    "gated",
     "linear",
     "multiply",
-    "norm",
     "scale",
     "swiglu",
-    "weights",
+    "weigh",
+    "weight_copy",
 ]
 
 SAVED_BY_RESULT = ("relu", "sigmoid", "tanh")
 """Non-linearities whose derivative is a function of their result."""
-
-
-def weights(extras: tuple[Weights, ...]) -> tuple[Parameter, ...]:
-    """Return parameters that compute next to nothing."""
-    return tuple(Parameter(name=e.name, shape=e.shape, role=e.role) for e in extras)
-
-
-def embedding(tape: Tape, table: Embedding, tokens: Size, *, tied: bool = False) -> Tensor:
-    """Look rows up: backward needs the indices only, which the batch holds anyway."""
-    size = tape.batch.parameter_itemsize
-    out = tape.tensor(f"{table.name} rows", tokens, table.width, itemsize=size)
-    weight = Parameter(
-        name=f"{table.name}.weight",
-        shape=(table.rows, table.width),
-        role="embedding" if table.kind == "token" else "other",
-        tied_to="embedding" if table.tied else None,
-        shared=tied and table.kind == "token",
-        trainable=table.trainable,
-    )
-    tape.add(
-        Operation(
-            name=table.name,
-            kernel="lookup",
-            outputs=(out,),
-            parameters=(weight,),
-            module=table.name,
-        )
-    )
-    return out
 
 
 def linear(
@@ -79,7 +49,7 @@ def linear(
     shape = (x.width, width) if transposed else (width, x.width // prod(kernel), *kernel)
     weight = Parameter(name=f"{full}.weight", shape=shape, role=role, tied_to=tied_to, matmul=True)
     biases = (Parameter(name=f"{full}.bias", shape=(width,), role=role),) if bias else ()
-    copies = (_weight_copy(tape, weight),) if tape.batch.autocast else ()
+    copies = (weight_copy(tape, weight),) if tape.batch.autocast else ()
     out = tape.tensor(name, x.rows, width)
     tape.add(
         Operation(
@@ -91,12 +61,13 @@ def linear(
             saved=(x, *copies),
             matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
             module=full,
+            exchanges=True,
         )
     )
     return out
 
 
-def _weight_copy(tape: Tape, weight: Parameter) -> Tensor:
+def weight_copy(tape: Tape, weight: Parameter) -> Tensor:
     """Cast a weight for autocast, whose cache and autograd both hold the copy.
 
     Its gradient comes in the compute dtype, and this operation's backward casts it.
@@ -113,11 +84,25 @@ def _weight_copy(tape: Tape, weight: Parameter) -> Tensor:
 
 
 def elementwise(
-    tape: Tape, name: str, inputs: tuple[Tensor, ...], saved: tuple[Tensor, ...] = ()
+    tape: Tape,
+    name: str,
+    inputs: tuple[Tensor, ...],
+    saved: tuple[Tensor, ...] = (),
+    *,
+    exchanges: bool = False,
 ) -> Tensor:
     """Write one new storage shaped like the first input."""
     out = tape.like(name, inputs[0])
-    tape.add(Operation(name=name, kernel="memory", inputs=inputs, outputs=(out,), saved=saved))
+    tape.add(
+        Operation(
+            name=name,
+            kernel="memory",
+            inputs=inputs,
+            outputs=(out,),
+            saved=saved,
+            exchanges=exchanges,
+        )
+    )
     return out
 
 
@@ -132,7 +117,46 @@ def add(tape: Tape, a: Tensor, b: Tensor, name: str = "residual") -> Tensor:
 
 def multiply(tape: Tape, a: Tensor, b: Tensor, name: str) -> Tensor:
     """Multiply two tensors that both need gradients: both are saved."""
-    return elementwise(tape, name, (a, b), saved=(a, b))
+    return elementwise(tape, name, (a, b), saved=(a, b), exchanges=True)
+
+
+def weigh(tape: Tape, x: Tensor, weight: Tensor, name: str) -> Tensor:
+    """Multiply each row by a number, which widens the product if it is wider.
+
+    The gradient of the number is a sum over a product as large as the result; a wide gradient of x
+    is narrowed afterwards.
+    """
+    out = tape.tensor(name, x.rows, x.width, itemsize=max(weight.itemsize, x.itemsize))
+    tape.add(
+        Operation(
+            name=name,
+            kernel="memory",
+            inputs=(x, weight),
+            outputs=(out,),
+            saved=(x, weight),
+            backward_temporaries=(2 * out.bytes - x.bytes,),
+            exchanges=True,
+        )
+    )
+    return out
+
+
+def gated(tape: Tape, x: Tensor, name: str) -> Tensor:
+    """Multiply by the tanh of a trained number, whose gradient is a sum over a whole product."""
+    number = tape.tensor(f"tanh of {name}", 1, 1, itemsize=x.itemsize)
+    out = tape.like("gated branch", x)
+    tape.add(
+        Operation(
+            name=out.name,
+            kernel="memory",
+            inputs=(x,),
+            outputs=(out, number),
+            parameters=(Parameter(name=name, shape=(1,), role="other"),),
+            saved=(x, number),
+            backward_temporaries=(x.bytes,),
+        )
+    )
+    return out
 
 
 def scale(tape: Tape, x: Tensor, name: str) -> Tensor:
@@ -144,6 +168,9 @@ def activation(tape: Tape, x: Tensor, kind: str) -> Tensor:
     """Apply a pointwise non-linearity: its input is saved, or its result where that is enough."""
     if kind == "gelu_new" and tape.batch.eager:
         return _python_gelu(tape, x)
+    if kind == "quick_gelu" and tape.batch.eager:
+        scaled = scale(tape, x, "scaled input")
+        return multiply(tape, x, activation(tape, scaled, "sigmoid"), "quick_gelu")
     if kind not in SAVED_BY_RESULT:
         return elementwise(tape, kind, (x,), saved=(x,))
     out = tape.like(kind, x)
@@ -188,108 +215,3 @@ def dropout(tape: Tape, x: Tensor, name: str = "dropout") -> Tensor:
     out = tape.like(name, x)
     tape.add(Operation(name=name, kernel="memory", inputs=(x,), outputs=(out, mask), saved=(mask,)))
     return out
-
-
-def norm(tape: Tape, x: Tensor, kind: Norm, *, name: str) -> Tensor:
-    """Normalise, by one fused kernel or (RMSNorm only) in fp32 Python.
-
-    The fused kernel saves its input and fp32 statistics: one value a row for RMSNorm, two for
-    LayerNorm. The eager form saves an fp32 copy, the fp32 statistic and the normalised tensor.
-    """
-    full = f"{tape.prefix}{name}"
-    shape = (kind.heads, kind.width) if kind.heads > 1 else (kind.width,)
-    weights = [
-        Parameter(name=f"{full}.{which}", shape=shape, role="norm")
-        for which, present in (("weight", kind.weight), ("bias", kind.bias))
-        if present
-    ]
-    rows = x.rows * (x.width // kind.width) if kind.heads == 1 else x.rows * kind.heads
-    if tape.batch.eager and kind.kind == "rms":
-        scaled = _eager_rms_scaled(tape, x, rows, name)
-        return _eager_weighed(tape, x, scaled, kind, weights=tuple(weights), name=name)
-    statistics = tuple(
-        tape.tensor(f"{name} {each}", rows, 1, itemsize=FP32, differentiable=False)
-        for each in (("rstd",) if kind.kind == "rms" else ("mean", "rstd"))
-    )
-    out = tape.like(name, x)
-    tape.add(
-        Operation(
-            name=name,
-            kernel="memory",
-            inputs=(x,),
-            outputs=(out, *statistics),
-            parameters=tuple(weights),
-            saved=(x, *statistics),
-            module=full,
-        )
-    )
-    return out
-
-
-def _eager_rms_scaled(tape: Tape, x: Tensor, rows: Size, name: str) -> Tensor:
-    """Square, mean, rsqrt and a product, each a kernel; the result is fp32.
-
-    In backward the power rule makes x^1 and 2 x^1 first, and the gradient of the statistic is a sum
-    over a product as large as x.
-    """
-    wide = cast(tape, x, FP32, f"{name} fp32")
-    squared = tape.like(f"{name} square", wide)
-    rstd = tape.tensor(f"{name} rstd", rows, 1, itemsize=FP32)
-    scaled = tape.like(f"{name} scaled", wide)
-    _kernel(tape, (wide,), squared, saved=(wide,), backward=(wide.bytes, wide.bytes))
-    _kernel(tape, (squared,), rstd, saved=(rstd,))
-    _kernel(tape, (wide, rstd), scaled, saved=(wide, rstd), backward=(wide.bytes,))
-    return scaled
-
-
-def _eager_weighed(
-    tape: Tape,
-    x: Tensor,
-    scaled: Tensor,
-    kind: Norm,
-    *,
-    weights: tuple[Parameter, ...],
-    name: str,
-) -> Tensor:
-    """Multiply by the weight, after the cast back or before it.
-
-    The product keeps what it multiplies; the weight's gradient is a sum over another product.
-    """
-    factor = scaled
-    if not kind.weighs_wide:
-        factor = cast(tape, scaled, x.itemsize, f"{name} narrow")
-    weighed = tape.like(f"{name} weighed" if kind.weighs_wide else name, factor)
-    tape.add(
-        Operation(
-            name=weighed.name,
-            kernel="memory",
-            inputs=(factor,),
-            outputs=(weighed,),
-            parameters=weights,
-            saved=(factor,),
-            backward_temporaries=(factor.bytes,),
-            module=f"{tape.prefix}{name}",
-        )
-    )
-    tape.hold(x, scaled)
-    return cast(tape, weighed, x.itemsize, name) if kind.weighs_wide else weighed
-
-
-def _kernel(
-    tape: Tape,
-    inputs: tuple[Tensor, ...],
-    out: Tensor,
-    *,
-    saved: tuple[Tensor, ...],
-    backward: tuple[Size, ...] = (),
-) -> None:
-    tape.add(
-        Operation(
-            name=out.name,
-            kernel="memory",
-            inputs=inputs,
-            outputs=(out,),
-            saved=saved,
-            backward_temporaries=backward,
-        )
-    )

@@ -4,7 +4,8 @@ from math import prod
 
 from zeroplan.spec.architecture import Projection
 from zeroplan.units import Size
-from zeroplan.workload.primitives import activation, linear, norm
+from zeroplan.workload.norms import norm
+from zeroplan.workload.primitives import activation, linear
 from zeroplan.workload.tape import Operation, Tape, Tensor
 
 __all__ = ["chain", "projection"]

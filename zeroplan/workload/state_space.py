@@ -7,7 +7,8 @@ chunked products that their training kernels run.
 from zeroplan.spec.architecture import Norm
 from zeroplan.spec.mixers import GatedDeltaNet, Mamba, Mamba2
 from zeroplan.units import FP32, Size, ceil_div
-from zeroplan.workload.primitives import activation, linear, multiply, norm
+from zeroplan.workload.norms import norm
+from zeroplan.workload.primitives import activation, linear, multiply
 from zeroplan.workload.tape import Matmul, Operation, Parameter, Tape, Tensor
 
 __all__ = ["gated_delta_net", "mamba", "mamba2"]

@@ -12,7 +12,7 @@ from zeroplan.spec.architecture import Role
 from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 
-__all__ = ["Kernel", "Matmul", "Operation", "Parameter", "Purpose", "Tape", "Tensor"]
+__all__ = ["Kernel", "Matmul", "Operation", "Parameter", "Purpose", "Summed", "Tape", "Tensor"]
 
 Kernel = Literal["matmul", "attention", "scores", "memory", "lookup", "none"]
 """What runs an operation: a GEMM, a fused attention kernel, a batched product of scores in memory,
@@ -21,6 +21,9 @@ a kernel that streams through memory, a gather, nothing."""
 
 Purpose = Literal["activations", "loss", "unsharded_parameters"]
 """What a tensor belongs to: the layers, the logits and what follows, or a copy of a weight."""
+
+Summed = Literal["", "anew", "in place"]
+"""How a gradient joins that of another user of a tied weight; empty where there is no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +36,23 @@ class Parameter:
     tied_to: str | None = None
     """Name of the parameter whose storage this one shares; it is then counted and sharded there."""
     trainable: bool = True
-    shared: bool = False
-    """A tied head has put its gradient down before this one's arrives; the two are summed."""
+    summed: Summed = ""
     matmul: bool = False
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
+    packed_itemsize: int = 0
+    """Bytes per element of a quantised weight, which is stored and used as it is; 0: it is none."""
+    flattened: bool = False
+    """Frozen, but a view of a flat parameter that is trained: autograd makes a gradient all the
+    same."""
+    constants_bytes: int = 0
+    """Scales of a quantised weight, which every rank holds whole. [B]"""
+    float8: bool = False
+    """Of a layer whose products run in fp8."""
+
+    @property
+    def gets_gradient(self) -> bool:
+        """Whether autograd makes a gradient of it."""
+        return self.trainable or self.flattened
 
     @property
     def elements(self) -> int:
@@ -113,8 +129,31 @@ class Operation:
     """What it saved are its inputs' gradients, computed in forward: backward hands them on."""
     backward_ratio: float = 2.0
     """Backward FLOPs over forward FLOPs; flash attention recomputes its scores: 2.5."""
+    opens: tuple[Tensor, ...] = ()
+    """Tensors of all blocks, to whose gradients backward adds from here on."""
+    closes: tuple[Tensor, ...] = ()
+    """Those whose gradients backward has done with here."""
+    float8: bool = False
+    """Its products run in fp8."""
     module: str = ""
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
+    exchanges: bool = False
+    """A product: what it saves of one operand serves the other one's gradient alone."""
+    wanted: int = 2
+    """Of a product: the operands whose gradient is wanted. [count]"""
+    runs_backward: bool = True
+    """Whether a gradient comes to it: not before the first thing that is trained."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether autograd keeps anything of it, if only a frozen weight: checkpoints count that.
+
+        What bitsandbytes keeps they do not see.
+        """
+        weights = [p for p in self.parameters if p.matmul and not p.packed_itemsize]
+        return bool(self.saved) or (
+            bool(weights) and self.runs_backward and any(t.differentiable for t in self.inputs)
+        )
 
     @property
     def flop(self) -> Size:

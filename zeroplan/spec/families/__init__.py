@@ -116,7 +116,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "mllama": ("mllama",),
     "moe": (
         "dots1",
-        "ernie4_5_moe",
         "glm4_moe",
         "granitemoe",
         "minimax_m2",
@@ -128,6 +127,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "moe_layouts": (
         "dbrx",
+        "ernie4_5_moe",
         "gpt_oss",
         "grok-1",
         "llama4_text",

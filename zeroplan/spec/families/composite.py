@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from zeroplan.spec.architecture import Architecture, Stack
 from zeroplan.spec.families import family, rule
 from zeroplan.spec.families.experts import refuse_unread_experts
+from zeroplan.spec.images import image_note
 from zeroplan.spec.keys import Keys
 
 __all__ = ["compose", "filled", "language_model", "tied"]
-
-IMAGE: Final = "one image per sequence goes through the vision tower"
 
 
 def filled(keys: Keys, defaults: Mapping[str, object]) -> Keys:
@@ -51,7 +49,7 @@ def tied(keys: Keys, text: Architecture) -> bool:
 
 
 def compose(
-    keys: Keys, tower: Stack, text: Architecture, *, ties: bool | None = None, note: str = IMAGE
+    keys: Keys, tower: Stack, text: Architecture, *, ties: bool | None = None
 ) -> Architecture:
     """Put an image tower (with its projector) before a language model."""
     head = text.head
@@ -63,5 +61,5 @@ def compose(
         class_name=keys.class_name,
         stacks=(tower, *text.stacks),
         head=head,
-        assumptions=(*text.assumptions, note),
+        assumptions=(*text.assumptions, image_note(1, tower.positions)),
     )

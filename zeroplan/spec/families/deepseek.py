@@ -9,7 +9,13 @@ from typing import Final
 
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.architecture import Architecture, Component
-from zeroplan.spec.families.experts import leading_dense, mixture, per_layer, shared_width
+from zeroplan.spec.families.experts import (
+    leading_dense,
+    mixture,
+    per_layer,
+    shared_width,
+    sigmoid_router,
+)
 from zeroplan.spec.families.shape import (
     Defaults,
     Shape,
@@ -20,6 +26,7 @@ from zeroplan.spec.families.shape import (
 )
 from zeroplan.spec.keys import Keys
 from zeroplan.spec.latent_attention import Indexer, LatentAttention
+from zeroplan.spec.moe import Router
 
 __all__ = ["RULES"]
 
@@ -48,6 +55,12 @@ class Sparse:
     shared: int = 1
     dense: int = 0
     """Leading layers without experts. [count]"""
+    sigmoid: bool = True
+    """Scores are sigmoids (V3) instead of a softmax that is not normalised (V2)."""
+
+
+V2_ROUTER: Final = Router(wide=True, normalised=False, scaled=True, wide_scores=True)
+V2_SPARSE: Final = Sparse(experts=64, chosen=6, width=1407, shared=2, sigmoid=False)
 
 
 def latent_decoder(
@@ -120,6 +133,7 @@ def _feed_forward(keys: Keys, shape: Shape, default: Sparse | None) -> tuple[Com
         mixture(keys, shape, width, experts=default.experts, chosen=default.chosen),
         shared_width=shared_width(keys, width, default.shared),
         shared_bias=shape.mlp.bias,
+        router=sigmoid_router(keys, normalised=True) if default.sigmoid else V2_ROUTER,
     )
     sparse = leading_dense(keys, shape.layers, default.dense)
     return tuple(experts if sparse(layer) else shape.mlp for layer in range(shape.layers))
@@ -135,7 +149,7 @@ def deepseek(keys: Keys, name: str) -> Architecture:
     )
     bias = keys.flag("attention_bias", default=False)
     attention = replace(shape.attention, qkv_bias=bias, output_bias=bias)
-    feed_forward = _feed_forward(keys, shape, Sparse(experts=64, chosen=6, width=1407, shared=2))
+    feed_forward = _feed_forward(keys, shape, V2_SPARSE)
     norm = rms_norm(shape.hidden)
     blocks = tuple(pre_norm(norm, attention, part) for part in feed_forward)
     return decoder(keys, name, shape, blocks, norm)
@@ -152,8 +166,7 @@ def deepseek_v2(keys: Keys, name: str) -> Architecture:
         head_dim=64,
         positions=2048,
     )
-    sparse = Sparse(experts=64, chosen=6, width=1407, shared=2)
-    return latent_decoder(keys, name, defaults, Latent(), sparse)
+    return latent_decoder(keys, name, defaults, Latent(), V2_SPARSE)
 
 
 V3: Final = Defaults(

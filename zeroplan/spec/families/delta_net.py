@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Sublayer
-from zeroplan.spec.families.experts import head_norms, mixture
-from zeroplan.spec.families.shape import Defaults, Shape, decoder, read_shape, rms_norm
+from zeroplan.spec.families.experts import mixture
+from zeroplan.spec.families.shape import Defaults, Shape, decoder, offset_rms_norm, read_shape
 from zeroplan.spec.keys import Keys
 from zeroplan.spec.mixers import GatedDeltaNet
-from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.spec.moe import MixtureOfExperts, Router
 
 __all__ = ["RULES"]
 
@@ -31,7 +31,8 @@ def qwen3_next(keys: Keys, name: str) -> Architecture:
             positions=32_768,
         ),
     )
-    experts = _experts(keys, shape, experts=512, chosen=10)
+    router = Router(normalised=keys.flag("norm_topk_prob", default=True))
+    experts = replace(_experts(keys, shape, experts=512, chosen=10), router=router)
     step = keys.integer("decoder_sparse_step", default=1)
     dense = keys.integers("mlp_only_layers", default=())
     rest = tuple(
@@ -93,7 +94,7 @@ def _hybrid(
     keys: Keys, name: str, shape: Shape, rest: tuple[Component, ...], *, fused: bool
 ) -> Architecture:
     """Frame the blocks: a mixer of either kind, then an MLP or experts."""
-    norm = rms_norm(shape.hidden)
+    norm = offset_rms_norm(shape.hidden)
     mixers: dict[str, Component] = {
         "linear_attention": _delta_net(keys, shape.hidden, fused=fused),
         "full_attention": _gated_attention(keys, shape.attention),
@@ -131,8 +132,11 @@ def _gated_attention(keys: Keys, attention: Attention) -> Attention:
     inner = keys.nested("rope_parameters")
     share = keys.number("partial_rotary_factor", default=0.25)
     share = inner.number("partial_rotary_factor", default=share)
+    norm = offset_rms_norm(attention.head_dim)
     return replace(
-        head_norms(attention),
+        attention,
+        query_norm=norm,
+        key_norm=norm,
         gated=True,
         qkv_bias=bias,
         output_bias=bias,

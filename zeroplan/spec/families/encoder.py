@@ -116,6 +116,7 @@ def _post_norm(keys: Keys, names: _Names, *, layers: int, vocabulary: int, types
         hidden=hidden,
         embeddings=_tables(keys, hidden, vocabulary=vocabulary, types=types),
         embedding_norm=norm,
+        dropout=dropout,
         blocks=(block,) * layers,
         final_norm=None,
     )

@@ -21,6 +21,9 @@ from zeroplan.spec.keys import Keys
 
 __all__ = ["RULES"]
 
+ACTIVATIONS: Final = {"gated-gelu": "gelu_new"}
+"""What T5Config makes of a `feed_forward_proj`."""
+
 LEARNED_OFFSET: Final = 2
 """Rows that BART's position tables have above the positions (BartLearnedPositionalEmbedding)."""
 
@@ -38,8 +41,20 @@ def mt5(keys: Keys, name: str) -> Architecture:
 def umt5(keys: Keys, name: str) -> Architecture:
     """UMT5 (transformers 5.24, UMT5Config): every block has its own relative-position table."""
     found = mt5(keys, name)
-    stacks = tuple(replace(s, blocks=s.blocks[:1] * len(s.blocks)) for s in found.stacks)
+    stacks = tuple(
+        replace(s, blocks=(_with_own_bias(s.blocks[0]),) * len(s.blocks)) for s in found.stacks
+    )
     return replace(found, stacks=stacks)
+
+
+def _with_own_bias(block: Block) -> Block:
+    parts = (
+        replace(part, component=replace(part.component, shares_bias=False))
+        if isinstance(part.component, Attention)
+        else part
+        for part in block.sublayers
+    )
+    return replace(block, sublayers=tuple(parts))
 
 
 def _t5(
@@ -55,6 +70,7 @@ def _t5(
         kv_heads=heads,
         head_dim=keys.integer("d_kv", default=64),
         position="relative",
+        shares_bias=True,
         causal=False,
         dropout=dropout,
     )
@@ -62,8 +78,9 @@ def _t5(
         hidden=hidden,
         width=keys.integer("d_ff", default=width),
         gated=projection.startswith("gated-"),
-        activation=projection.removeprefix("gated-"),
+        activation=ACTIVATIONS.get(projection, projection.removeprefix("gated-")),
         dropout=dropout,
+        inner_dropout=dropout,
     )
     encoder_layers = keys.integer("num_layers", default=layers, maximum=MAX_LAYERS)
     decoder_layers = keys.integer("num_decoder_layers", default=encoder_layers, maximum=MAX_LAYERS)
@@ -86,10 +103,10 @@ def _t5_stack(
 ) -> Stack:
     """Return an encoder, or a decoder with cross-attention; the first block has the table."""
     attention, mlp = parts
-    norm = rms_norm(table.width)
+    norm = replace(rms_norm(table.width), scales_input=True)
     decodes = name == "decoder"
     own = replace(attention, causal=decodes)
-    crossed = replace(attention, memory_width=table.width, position="none")
+    crossed = replace(attention, memory_width=table.width)
     rest = (
         *((Sublayer(name="cross_attention", component=crossed, norm=norm),) if decodes else ()),
         Sublayer(name="mlp", component=mlp, norm=norm),
@@ -105,6 +122,8 @@ def _t5_stack(
         embeddings=(replace(table, tied=decodes),),
         blocks=(first, *(other,) * (layers - 1)),
         final_norm=norm,
+        dropout=mlp.dropout,
+        final_dropout=mlp.dropout,
     )
 
 
@@ -134,6 +153,7 @@ def _bart(keys: Keys, name: str, *, post_norm: bool) -> Architecture:
             hidden=hidden,
             embeddings=(replace(token, tied=side == "decoder"), place),
             embedding_norm=norm,
+            dropout=_drops(keys, _BART),
             blocks=_blocks(keys, hidden, side, replace(_BART, post_norm=post_norm)),
             final_norm=None if post_norm else norm,
         )
@@ -160,6 +180,7 @@ def whisper(keys: Keys, name: str) -> Architecture:
             replace(stem, rate=(2, 1)),  # before the second convolution's stride
             replace(stem, name="conv2", widths=(hidden, hidden)),
         ),
+        dropout=_drops(keys, _WHISPER),
         blocks=_blocks(keys, hidden, "encoder", _WHISPER),
         final_norm=norm,
         positions=frames,
@@ -172,6 +193,7 @@ def whisper(keys: Keys, name: str) -> Architecture:
         name="decoder",
         hidden=hidden,
         embeddings=(token, replace(place, rows=rows)),
+        dropout=_drops(keys, _WHISPER),
         blocks=_blocks(keys, hidden, "decoder", replace(_WHISPER, frames=frames)),
         final_norm=norm,
     )
@@ -188,17 +210,23 @@ class _Sides:
     width: int
     post_norm: bool = False
     key_bias: bool = True
+    dropout: float = 0.1
     frames: int | None = None
     """Positions of the encoder; None: as many as the decoder's. [tokens]"""
 
 
 _BART: Final = _Sides(layers=12, heads=16, width=4096)
-_WHISPER: Final = _Sides(layers=4, heads=6, width=1536, key_bias=False)
+_WHISPER: Final = _Sides(layers=4, heads=6, width=1536, key_bias=False, dropout=0.0)
+
+
+def _drops(keys: Keys, given: _Sides) -> bool:
+    found: float = keys.number("dropout", default=given.dropout)
+    return found > 0
 
 
 def _blocks(keys: Keys, hidden: int, side: str, given: _Sides) -> tuple[Block, ...]:
     """Return one side's blocks, from its `encoder_` or `decoder_` keys."""
-    dropout = keys.number("dropout", default=0.0) > 0
+    dropout = _drops(keys, given)
     heads = keys.integer(f"{side}_attention_heads", default=given.heads)
     attention = replace(
         both_ways(keys, hidden, heads),

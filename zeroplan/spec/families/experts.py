@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from zeroplan.spec.architecture import Architecture, Attention
 from zeroplan.spec.families.shape import Shape, decoder, pre_norm, rms_norm
 from zeroplan.spec.keys import Keys
-from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.spec.moe import MixtureOfExperts, Router
 
 __all__ = [
     "EXPERT_COUNT_NAMES",
@@ -18,6 +18,7 @@ __all__ = [
     "per_layer",
     "refuse_unread_experts",
     "shared_width",
+    "sigmoid_router",
     "sparse_decoder",
     "whole_head_norms",
 ]
@@ -63,6 +64,17 @@ def mixture(keys: Keys, shape: Shape, width: int, *, experts: int, chosen: int) 
         ),
         width=width,
         activation=shape.mlp.activation,
+    )
+
+
+def sigmoid_router(keys: Keys, *, normalised: bool) -> Router:
+    """Return the router of DeepSeek-V3: sigmoids of fp32 logits; `normalised` is a default."""
+    return Router(
+        scoring="sigmoid",
+        wide=True,
+        normalised=keys.flag("norm_topk_prob", default=normalised),
+        scaled=True,
+        wide_scores=True,
     )
 
 

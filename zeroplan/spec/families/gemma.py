@@ -12,10 +12,10 @@ from zeroplan.spec.families.shape import (
     Defaults,
     Shape,
     decoder,
+    offset_rms_norm,
     read_shape,
     sliding,
     uniform,
-    wide_rms_norm,
     window,
 )
 from zeroplan.spec.keys import Keys
@@ -41,7 +41,7 @@ GEMMA3: Final = replace(GEMMA2, vocabulary=262_208, positions=131_072)
 def gemma(keys: Keys, name: str) -> Architecture:
     """Gemma: Llama with tied embeddings and heads of 256 (`GemmaConfig`)."""
     shape = read_shape(keys, GEMMA)
-    norm = wide_rms_norm(shape.hidden)
+    norm = offset_rms_norm(shape.hidden)
     return uniform(keys, name, replace(shape, attention=_biased(keys, shape)), norm)
 
 
@@ -57,7 +57,7 @@ def gemma3_text(keys: Keys, name: str) -> Architecture:
     `sliding_window_pattern` is the old name of the period (`Gemma3TextConfig`).
     """
     shape = read_shape(keys, GEMMA3)
-    norm = wide_rms_norm(shape.attention.head_dim)
+    norm = offset_rms_norm(shape.attention.head_dim)
     attention = replace(_biased(keys, shape), query_norm=norm, key_norm=norm)
     period = keys.integer("sliding_window_pattern", "_sliding_window_pattern", default=6)
     return _sandwiched(keys, name, shape, attention, lambda index: (index + 1) % period != 0)
@@ -71,7 +71,7 @@ def _biased(keys: Keys, shape: Shape) -> Attention:
 def _sandwiched(
     keys: Keys, name: str, shape: Shape, attention: Attention, slides: Callable[[int], bool]
 ) -> Architecture:
-    extent, norm = window(keys, 4096), wide_rms_norm(shape.hidden)
+    extent, norm = window(keys, 4096), offset_rms_norm(shape.hidden)
 
     def block(slid: bool) -> Block:  # noqa: FBT001 it is mapped over a tuple of bool
         part = replace(attention, window=extent if slid else None)

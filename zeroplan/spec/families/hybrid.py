@@ -9,11 +9,11 @@ from typing import Final
 from zeroplan.errors import perhaps
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Mlp, Sublayer
 from zeroplan.spec.families.common import MAX_LAYERS, causal_lm
-from zeroplan.spec.families.experts import EXPERT_COUNT_NAMES, mixture
+from zeroplan.spec.families.experts import EXPERT_COUNT_NAMES, mixture, sigmoid_router
 from zeroplan.spec.families.shape import Defaults, decoder, read_shape, rms_norm
 from zeroplan.spec.keys import Keys
 from zeroplan.spec.mixers import Mamba, Mamba2
-from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.spec.moe import MixtureOfExperts, Router
 
 __all__ = ["RULES"]
 
@@ -94,7 +94,10 @@ def jamba(keys: Keys, name: str) -> Architecture:
     attention = replace(shape.attention, position="none")
     attends = _every(keys, "attn_layer", period=8, offset=4, layers=shape.layers)
     chooses = _every(keys, "expert_layer", period=2, offset=1, layers=shape.layers)
-    experts: Component = mixture(keys, shape, shape.mlp.width, experts=16, chosen=2)
+    experts: Component = replace(
+        mixture(keys, shape, shape.mlp.width, experts=16, chosen=2),
+        router=Router(normalised=False),
+    )
     if keys.integer(*EXPERT_COUNT_NAMES, default=16) == 1:
         experts = shape.mlp
     blocks = tuple(
@@ -222,6 +225,7 @@ def _nemotron_experts(keys: Keys, mlp: Mlp) -> MixtureOfExperts:
         width=keys.integer("moe_intermediate_size", default=7688),
         gated=False,
         activation=mlp.activation,
+        router=sigmoid_router(keys, normalised=True),
         shared_width=keys.integer("moe_shared_expert_intermediate_size", default=7688),
         shared_bias=mlp.bias,
         latent_width=keys.integer("moe_latent_size", default=None),

@@ -54,7 +54,8 @@ def olmo(keys: Keys, name: str) -> Architecture:
     """OLMo: LayerNorms without parameters (`OlmoConfig`, `OlmoLayerNorm`)."""
     shape = read_shape(keys, OLMO)
     norm = layer_norm(shape.hidden, weight=False, bias=False)
-    return uniform(keys, name, replace(shape, attention=_biased(keys, shape)), norm)
+    attention = replace(_biased(keys, shape), wide_rotary=True)
+    return uniform(keys, name, replace(shape, attention=attention), norm)
 
 
 def olmo2(keys: Keys, name: str) -> Architecture:
@@ -136,6 +137,7 @@ def _biased(keys: Keys, shape: Shape) -> Attention:
 def _wide_normed(attention: Attention) -> Attention:
     return replace(
         attention,
+        wide_rotary=True,
         query_norm=wide_rms_norm(attention.heads * attention.head_dim),
         key_norm=wide_rms_norm(attention.kv_heads * attention.head_dim),
     )

@@ -57,7 +57,7 @@ def mllama(keys: Keys, name: str) -> Architecture:
         position="none",
         causal=False,
         memory_width=shape.hidden,
-        memory_positions=tower.positions,
+        memory_positions=_unpadded(tower),
     )
     cross = _gated(
         pre_norm(norm, crossed, shape.mlp), "cross_attn_attn_gate", "cross_attn_mlp_gate"
@@ -70,8 +70,16 @@ def mllama(keys: Keys, name: str) -> Architecture:
     return compose(keys, tower, text, ties=False)
 
 
+def _unpadded(tower: Stack) -> int:
+    """Return the positions that the language model sees: patches and a class token of each tile."""
+    (rows,) = (each.shape[0] for each in tower.extras if each.name == "positions.embedding")
+    padded = -(-rows // TILE_MULTIPLE) * TILE_MULTIPLE
+    return rows * ((tower.positions or padded) // padded)
+
+
 def _gated(block: Block, *gates: str) -> Block:
-    return replace(block, extras=tuple(Weights(name=gate, shape=(1,)) for gate in gates))
+    parts = zip(block.sublayers, gates, strict=True)
+    return replace(block, sublayers=tuple(replace(part, gate=gate) for part, gate in parts))
 
 
 def _tower(keys: Keys, text_hidden: int) -> Stack:

@@ -7,19 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from zeroplan.spec.architecture import Architecture, Weights
+from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.families.common import causal_lm
 from zeroplan.spec.families.experts import (
     head_norms,
     leading_dense,
     mixture,
     shared_width,
+    sigmoid_router,
     sparse_decoder,
     whole_head_norms,
 )
 from zeroplan.spec.families.moe_layouts import grok
-from zeroplan.spec.families.shape import Defaults, layer_norm, pre_norm, read_shape, rms_norm
+from zeroplan.spec.families.shape import Defaults, layer_norm, pre_norm, read_shape
 from zeroplan.spec.keys import REQUIRED, Keys
+from zeroplan.spec.moe import Router
 
 __all__ = ["RULES"]
 
@@ -42,7 +44,9 @@ def mixtral(keys: Keys, name: str) -> Architecture:
     )
     window = keys.integer("sliding_window", default=None)
     shape = replace(shape, attention=replace(shape.attention, window=window))
-    experts = mixture(keys, shape, shape.mlp.width, experts=8, chosen=2)
+    experts = replace(
+        mixture(keys, shape, shape.mlp.width, experts=8, chosen=2), router=Router(wide_scores=True)
+    )
     return sparse_decoder(keys, name, shape, experts)
 
 
@@ -67,6 +71,7 @@ def qwen2_moe(keys: Keys, name: str) -> Architecture:
         mixture(keys, shape, width, experts=60, chosen=4),
         shared_width=keys.integer("shared_expert_intermediate_size", default=5632),
         shared_gate=True,
+        router=_qwen_router(keys),
     )
     return sparse_decoder(keys, name, shape, experts, _qwen_sparse(keys))
 
@@ -89,8 +94,12 @@ def qwen3_moe(keys: Keys, name: str) -> Architecture:
     attention = replace(head_norms(shape.attention), qkv_bias=bias, output_bias=bias)
     shape = replace(shape, attention=attention)
     width = keys.integer("moe_intermediate_size", default=768)
-    experts = mixture(keys, shape, width, experts=128, chosen=8)
+    experts = replace(mixture(keys, shape, width, experts=128, chosen=8), router=_qwen_router(keys))
     return sparse_decoder(keys, name, shape, experts, _qwen_sparse(keys))
+
+
+def _qwen_router(keys: Keys) -> Router:
+    return Router(normalised=keys.flag("norm_topk_prob", default=False))
 
 
 def _qwen_sparse(keys: Keys) -> Callable[[int], bool]:
@@ -109,7 +118,9 @@ def olmoe(keys: Keys, name: str) -> Architecture:
     bias = keys.flag("attention_bias", default=False)
     attention = replace(whole_head_norms(shape.attention), qkv_bias=bias, output_bias=bias)
     shape = replace(shape, attention=attention)
-    experts = mixture(keys, shape, shape.mlp.width, experts=64, chosen=8)
+    experts = replace(
+        mixture(keys, shape, shape.mlp.width, experts=64, chosen=8), router=_qwen_router(keys)
+    )
     return sparse_decoder(keys, name, shape, experts)
 
 
@@ -131,12 +142,19 @@ def glm4_moe(keys: Keys, name: str) -> Architecture:
             positions=131_072,
         ),
     )
-    attention = replace(shape.attention, qkv_bias=keys.flag("attention_bias", default=False))
+    share = keys.number("partial_rotary_factor", default=0.5)
+    attention = replace(
+        shape.attention,
+        qkv_bias=keys.flag("attention_bias", default=False),
+        rotary_dim=int(shape.attention.head_dim * share),
+    )
     if keys.flag("use_qk_norm", default=False):
         attention = head_norms(attention)
     width = keys.integer("moe_intermediate_size", default=1408)
     experts = replace(
-        mixture(keys, shape, width, experts=128, chosen=8), shared_width=shared_width(keys, width)
+        mixture(keys, shape, width, experts=128, chosen=8),
+        shared_width=shared_width(keys, width),
+        router=sigmoid_router(keys, normalised=True),
     )
     shape = replace(shape, attention=attention)
     return sparse_decoder(keys, name, shape, experts, leading_dense(keys, shape.layers, 1))
@@ -162,6 +180,7 @@ def dots1(keys: Keys, name: str) -> Architecture:
     experts = replace(
         mixture(keys, shape, width, experts=REQUIRED, chosen=REQUIRED),
         shared_width=shared_width(keys, width, REQUIRED),
+        router=sigmoid_router(keys, normalised=False),
     )
     shape = replace(shape, attention=attention)
     return sparse_decoder(keys, name, shape, experts, leading_dense(keys, shape.layers, 0))
@@ -182,8 +201,13 @@ def minimax_m2(keys: Keys, name: str) -> Architecture:
             positions=196_608,
         ),
     )
-    shape = replace(shape, attention=whole_head_norms(shape.attention))
-    experts = mixture(keys, shape, shape.mlp.width, experts=256, chosen=8)
+    attention = whole_head_norms(shape.attention)
+    turned = keys.integer("rotary_dim", default=attention.head_dim)
+    shape = replace(shape, attention=replace(attention, rotary_dim=turned))
+    experts = replace(
+        mixture(keys, shape, shape.mlp.width, experts=256, chosen=8),
+        router=Router(scoring="sigmoid", wide_scores=True),
+    )
     return sparse_decoder(keys, name, shape, experts)
 
 
@@ -226,61 +250,15 @@ def granitemoe(keys: Keys, name: str) -> Architecture:
     )
     bias = keys.flag("attention_bias", default=False)
     shape = replace(shape, attention=replace(shape.attention, qkv_bias=bias, output_bias=bias))
-    experts = mixture(keys, shape, shape.mlp.width, experts=8, chosen=2)
-    return sparse_decoder(keys, name, shape, experts)
-
-
-def ernie4_5_moe(keys: Keys, name: str) -> Architecture:
-    """Ernie4_5_MoeConfig: the bias that corrects the router's choice is a (frozen) parameter."""
-    shape = read_shape(
-        keys,
-        Defaults(
-            vocabulary=103_424,
-            hidden=2560,
-            width=12_288,
-            layers=28,
-            heads=20,
-            kv_heads=4,
-            positions=131_072,
-            tied=True,
-        ),
-    )
-    bias = keys.flag("use_bias", default=False)
-    norm = rms_norm(shape.hidden)
-    attention = replace(shape.attention, qkv_bias=bias, output_bias=bias)
-    width = keys.integer("moe_intermediate_size", default=1536)
     experts = replace(
-        mixture(keys, shape, width, experts=64, chosen=6),
-        shared_width=shared_width(keys, width, 2),
-        shared_bias=bias,
+        mixture(keys, shape, shape.mlp.width, experts=8, chosen=2),
+        router=Router(scoring="chosen-fp32"),
     )
-    correction = Weights(name="correction", shape=(1, experts.experts), role="router")
-    dense = pre_norm(norm, attention, replace(shape.mlp, bias=bias))
-    sparse = replace(pre_norm(norm, attention, experts), extras=(correction,))
-    is_sparse = _ernie_sparse(keys, shape.layers)
-    return causal_lm(
-        keys,
-        name,
-        hidden=shape.hidden,
-        blocks=tuple(sparse if is_sparse(layer) else dense for layer in range(shape.layers)),
-        final_norm=norm,
-        tied=shape.tied,
-        head_bias=bias,
-        max_positions=shape.positions,
-    )
-
-
-def _ernie_sparse(keys: Keys, layers: int) -> Callable[[int], bool]:
-    first = keys.integer("moe_layer_start_index", default=1, minimum=0)
-    last = keys.integer("moe_layer_end_index", default=-1, minimum=-1)
-    step = keys.integer("moe_layer_interval", default=1)
-    last = layers - 1 if last == -1 else last
-    return lambda layer: first <= layer <= last and (layer + 1) % step == 0
+    return sparse_decoder(keys, name, shape, experts)
 
 
 RULES: Final = {
     "dots1": dots1,
-    "ernie4_5_moe": ernie4_5_moe,
     "glm4_moe": glm4_moe,
     "granitemoe": granitemoe,
     "minimax_m2": minimax_m2,

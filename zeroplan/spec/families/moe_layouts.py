@@ -3,12 +3,20 @@
 Defaults are those of the configuration classes of transformers 5.24, whose names the rules give.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from zeroplan.spec.architecture import Architecture, Attention, Block, Norm, Sublayer
+from zeroplan.spec.architecture import (
+    Architecture,
+    Attention,
+    Block,
+    Norm,
+    Sublayer,
+    Weights,
+)
 from zeroplan.spec.families.common import MAX_LAYERS, causal_lm
-from zeroplan.spec.families.experts import mixture, per_layer
+from zeroplan.spec.families.experts import mixture, per_layer, shared_width
 from zeroplan.spec.families.shape import (
     Defaults,
     decoder,
@@ -18,7 +26,7 @@ from zeroplan.spec.families.shape import (
     rms_norm,
 )
 from zeroplan.spec.keys import Keys
-from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.spec.moe import MixtureOfExperts, Router
 
 __all__ = ["RULES", "grok", "llama4_text"]
 
@@ -46,7 +54,7 @@ def gpt_oss(keys: Keys, name: str) -> Architecture:
     experts = replace(
         mixture(keys, shape, shape.mlp.width, experts=128, chosen=4),
         bias=True,
-        router_bias=True,
+        router=Router(scoring="chosen", bias=True),
         transposed=True,
     )
     norm = rms_norm(shape.hidden)
@@ -177,8 +185,58 @@ def _llama4_attention(keys: Keys, attention: Attention) -> tuple[Attention, Atte
     return rotated, unrotated
 
 
+def ernie4_5_moe(keys: Keys, name: str) -> Architecture:
+    """Ernie4_5_MoeConfig: the bias that corrects the router's choice is a (frozen) parameter."""
+    shape = read_shape(
+        keys,
+        Defaults(
+            vocabulary=103_424,
+            hidden=2560,
+            width=12_288,
+            layers=28,
+            heads=20,
+            kv_heads=4,
+            positions=131_072,
+            tied=True,
+        ),
+    )
+    bias = keys.flag("use_bias", default=False)
+    norm = rms_norm(shape.hidden)
+    attention = replace(shape.attention, qkv_bias=bias, output_bias=bias)
+    width = keys.integer("moe_intermediate_size", default=1536)
+    experts = replace(
+        mixture(keys, shape, width, experts=64, chosen=6),
+        shared_width=shared_width(keys, width, 2),
+        shared_bias=bias,
+        router=Router(wide=True),
+    )
+    correction = Weights(name="correction", shape=(1, experts.experts), role="router")
+    dense = pre_norm(norm, attention, replace(shape.mlp, bias=bias))
+    sparse = replace(pre_norm(norm, attention, experts), extras=(correction,))
+    is_sparse = _ernie_sparse(keys, shape.layers)
+    return causal_lm(
+        keys,
+        name,
+        hidden=shape.hidden,
+        blocks=tuple(sparse if is_sparse(layer) else dense for layer in range(shape.layers)),
+        final_norm=norm,
+        tied=shape.tied,
+        head_bias=bias,
+        max_positions=shape.positions,
+    )
+
+
+def _ernie_sparse(keys: Keys, layers: int) -> Callable[[int], bool]:
+    first = keys.integer("moe_layer_start_index", default=1, minimum=0)
+    last = keys.integer("moe_layer_end_index", default=-1, minimum=-1)
+    step = keys.integer("moe_layer_interval", default=1)
+    last = layers - 1 if last == -1 else last
+    return lambda layer: first <= layer <= last and (layer + 1) % step == 0
+
+
 RULES: Final = {
     "dbrx": dbrx,
+    "ernie4_5_moe": ernie4_5_moe,
     "gpt_oss": gpt_oss,
     "grok-1": grok,
     "llama4_text": llama4_text,

@@ -28,8 +28,6 @@ __all__ = ["RULES"]
 PATCHES: Final = 48 * 48
 """Assumed patches of an image: the grid that Qwen3-VL's position table holds. [tokens]"""
 
-NOTE: Final = f"one image of {PATCHES} patches per sequence goes through the vision tower"
-
 TEXT: Final = {
     "vocab_size": 152_064,
     "hidden_size": 8192,
@@ -111,10 +109,10 @@ def qwen3_5_moe(keys: Keys, name: str) -> Architecture:
 def _qwen2(keys: Keys, name: str, tower: Stack) -> Architecture:
     """Add the language model, whose keys most files have at the top."""
     if not keys.has("text_config"):
-        return compose(keys, tower, rule("qwen2")(keys, name), note=NOTE)
+        return compose(keys, tower, rule("qwen2")(keys, name))
     renamed = dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text"), "qwen2")
     text = language_model(keys, name, "qwen2", TEXT, renamed)
-    return compose(keys, tower, text, ties=tied(keys, text), note=NOTE)
+    return compose(keys, tower, text, ties=tied(keys, text))
 
 
 def _qwen3(keys: Keys, text: Architecture, *, deep: bool) -> Architecture:
@@ -136,7 +134,7 @@ def _qwen3(keys: Keys, text: Architecture, *, deep: bool) -> Architecture:
     mergers = tuple(replace(wide, name=f"deepstack_merger.{i}") for i in range(len(taps)))
     tower = replace(tower, embeddings=(table,), tail=(*mergers, merger))
     ties = keys.flag("tie_word_embeddings", default=False)
-    return compose(keys, tower, text, ties=ties, note=NOTE)
+    return compose(keys, tower, text, ties=ties)
 
 
 def _attention(keys: Keys, hidden: int) -> Attention:

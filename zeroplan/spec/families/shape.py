@@ -20,6 +20,7 @@ __all__ = [
     "Shape",
     "decoder",
     "layer_norm",
+    "offset_rms_norm",
     "pre_norm",
     "read_shape",
     "rms_norm",
@@ -118,8 +119,13 @@ def rms_norm(width: int) -> Norm:
 
 
 def wide_rms_norm(width: int) -> Norm:
-    """Return an RMSNorm whose weight multiplies in fp32 (`Gemma3RMSNorm`, `Olmo2RMSNorm`)."""
+    """Return an RMSNorm whose weight multiplies in fp32 (`Olmo2RMSNorm`)."""
     return Norm(kind="rms", width=width, weighs_wide=True)
+
+
+def offset_rms_norm(width: int) -> Norm:
+    """Return an RMSNorm whose weight is kept less one (`Gemma3RMSNorm`, `Qwen3NextRMSNorm`)."""
+    return Norm(kind="rms", width=width, weighs_wide=True, unit_offset=True)
 
 
 def layer_norm(width: int, *, weight: bool = True, bias: bool = True) -> Norm:

@@ -38,7 +38,12 @@ class Attention(nn.Module):
         """Attend; the result has the shape of x."""
         q, k, v = self._heads(x)
         if self.part.position == "rope":
-            q, k = (_rotated(each, tables, self.part.rotary_dim) for each in (q, k))
+            width = self.part.rotary_dim
+            if self.batch.rope == "complex":  # one statement replaces both
+                q, k = (_rotated(each, tables, width) for each in (q, k))
+            else:
+                q = _rotated(q, tables, width)
+                k = _rotated(k, tables, width)
         out = self._attend(q, k, v)
         y = self.o_proj(out.transpose(1, 2).reshape(*x.shape[:-1], -1))
         return dropped(y) if self.part.dropout else y
@@ -98,7 +103,7 @@ def _turned(x: torch.Tensor, tables: tuple[torch.Tensor, ...]) -> torch.Tensor:
         pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * tables[0]).flatten(3).type_as(x)
     cosine, sine = tables
-    return x * cosine + _half_turn(x) * sine
+    return (x * cosine + _half_turn(x) * sine).to(x.dtype)
 
 
 def _half_turn(x: torch.Tensor) -> torch.Tensor:

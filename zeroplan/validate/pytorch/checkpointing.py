@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.autograd.graph import save_on_cpu
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
     checkpoint_wrapper,
@@ -26,7 +27,7 @@ ATTENTION: Final = (
 MATMULS: Final = (aten.mm.default, aten.addmm.default)
 
 
-def checkpoint_blocks(blocks: nn.ModuleList, training: TrainingChoice) -> None:
+def checkpoint_blocks(stacks: tuple[nn.ModuleList, ...], training: TrainingChoice) -> None:
     """Wrap the blocks that are checkpointed.
 
     The random state is not stashed: on a GPU that copy lives on the host.
@@ -36,11 +37,29 @@ def checkpoint_blocks(blocks: nn.ModuleList, training: TrainingChoice) -> None:
     reentrant = training.checkpoint_reentrant and not selective
     extra = {"context_fn": _selective_contexts} if selective else {}
     kind = CheckpointImpl.REENTRANT if reentrant else CheckpointImpl.NO_REENTRANT
-    for index, block in enumerate(blocks):
-        if every and (index + 1) % every == 0:
-            blocks[index] = checkpoint_wrapper(
-                block, checkpoint_impl=kind, preserve_rng_state=False, **extra
+    places = [(blocks, index) for blocks in stacks for index in range(len(blocks))]
+    for number, (blocks, index) in enumerate(places, 1):
+        if every and number % every == 0:
+            wrapped = checkpoint_wrapper(
+                blocks[index], checkpoint_impl=kind, preserve_rng_state=False, **extra
             )
+            blocks[index] = _Offloaded(wrapped) if training.offload_activations else wrapped
+
+
+class _Offloaded(nn.Module):
+    """Keeps on the host what a checkpoint saves, as PyTorch's `OffloadWrapper` does.
+
+    That one pins, for which there must be a GPU.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the block."""
+        with save_on_cpu(pin_memory=False):
+            return self.block(*args, **kwargs)
 
 
 def _selective_contexts() -> Any:

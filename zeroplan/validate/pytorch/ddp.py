@@ -69,10 +69,10 @@ def _gradient_order(subject: Subject, plan: Plan) -> list[int]:
     module, order = subject.module, list[int]()
     handles = [
         parameter.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
-        for index, parameter in enumerate(module.parameters())
+        for index, parameter in enumerate(p for p in module.parameters() if p.requires_grad)
     ]
-    ids = token_ids(plan)
-    loss_of(module, subject, plan, (ids, ids), []).backward()
+    batch = subject.inputs(plan), token_ids(plan)
+    loss_of(module, subject, plan, batch, []).backward()
     module.zero_grad()
     for handle in handles:
         handle.remove()

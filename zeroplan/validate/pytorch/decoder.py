@@ -7,6 +7,7 @@ from zeroplan.errors import MissingPartError
 from zeroplan.spec import architecture
 from zeroplan.validate.pytorch.attention import Attention, rotary_tables
 from zeroplan.validate.pytorch.layers import Linear, Mlp, Norm
+from zeroplan.workload.attention import turns_wide
 from zeroplan.workload.batch import Batch
 
 __all__ = ["Decoder"]
@@ -108,7 +109,9 @@ class Decoder(nn.Module):
         if head.tied:
             self.head.weight = self.embeddings.weight
         width = _rotary_width(stack)
-        tables = rotary_tables(batch, width, dtype) if width else ()
+        parts = (part.component for block in stack.blocks for part in block.sublayers)
+        precise = torch.float32 if any(map(turns_wide, parts)) else dtype
+        tables = rotary_tables(batch, width, precise) if width else ()
         self.n_tables = len(tables)
         for index, table in enumerate(tables):
             self.register_buffer(f"table_{index}", table, persistent=False)

@@ -6,11 +6,15 @@ from zeroplan.errors import MissingPartError
 from zeroplan.estimation.resolve import Question
 from zeroplan.schedule.plan import Plan
 from zeroplan.spec.models import model_keys
+from zeroplan.validate.pytorch.adapters import constants, tune
 from zeroplan.validate.pytorch.environment import DTYPES, fake_group, fake_tensors, on_meta
 from zeroplan.validate.pytorch.frameworks import wrap
 from zeroplan.validate.pytorch.ledger import Ledger
-from zeroplan.validate.pytorch.model import own, published
+from zeroplan.validate.pytorch.model import own
+from zeroplan.validate.pytorch.offload import two_sides
 from zeroplan.validate.pytorch.optimizers import fullest_rank, make_optimizer
+from zeroplan.validate.pytorch.published import published
+from zeroplan.validate.pytorch.reference import frozen_copy, frozen_plan
 from zeroplan.validate.pytorch.step import Setup, batches, observe
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import ModelClass, Observation
@@ -30,16 +34,18 @@ def fake_step(question: Question, plan: Plan, model_class: ModelClass) -> Observ
     ranks = int(plan.groups.world.ranks)
     with fake_group(ranks, 0):
         rank = fullest_rank(subject.module, plan)
+    frozen = frozen_plan(plan)
+    copy = None if frozen is None else _subject(question, frozen, model_class)
     with fake_group(ranks, rank):
-        return _observed(subject, plan)
+        return _observed(subject, plan, copy)
 
 
-def _observed(subject: Subject, plan: Plan) -> Observation:
+def _observed(subject: Subject, plan: Plan, copy: Subject | None) -> Observation:
     try:
         with fake_tensors() as mode:
             ledger = Ledger(mode)
-            with ledger, ledger.following_resizes(), subject.conditions():
-                return observe(_setup(subject, plan), ledger)
+            with ledger, ledger.following_resizes(), subject.conditions(), two_sides(ledger, plan):
+                return observe(_setup(subject, plan, copy, ledger), ledger)
     except RuntimeError as error:  # what PyTorch raises for a combination that it does not have
         reason, *_ = str(error).splitlines()
         raise MissingPartError(f"torch {torch.__version__} cannot run this: {reason}") from error
@@ -48,16 +54,29 @@ def _observed(subject: Subject, plan: Plan) -> Observation:
 def _subject(question: Question, plan: Plan, model_class: ModelClass) -> Subject:
     with on_meta(DTYPES[plan.training.parameter_dtype]):
         if model_class == "own":
-            return own(question.architecture, plan)
-        return published(model_keys(question.run.model.source), plan)
+            subject = own(question.architecture, plan)
+        else:
+            keys = model_keys(question.run.model.source)
+            subject = published(keys, question.architecture, plan)
+        tune(subject, plan, question.run.tuning)
+        return subject
 
 
-def _setup(subject: Subject, plan: Plan) -> Setup:
+def _setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -> Setup:
     module = wrap(subject, plan)
+    if plan.offload:
+        ledger.send_to_host(module.parameters())
+    optimizer = make_optimizer(module, torch.nn.ModuleList(subject.blocks), plan)
+    if optimizer is not None and plan.updates_in_backward:
+        optimizer.follow()
+    if optimizer is not None and plan.training.ema != "none":
+        optimizer.keep_averages()
     return Setup(
+        reference=None if copy is None else frozen_copy(copy, plan),
         plan=plan,
         subject=subject,
         module=module,
-        optimizer=make_optimizer(module.parameters(), plan),
-        batches=batches(plan),
+        optimizer=optimizer,
+        batches=batches(subject, plan),
+        constants=constants(module),
     )

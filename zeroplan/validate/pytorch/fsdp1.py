@@ -1,6 +1,8 @@
 """`FullyShardedDataParallel` around blocks and root, as a plan asks."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 from torch import nn
@@ -8,14 +10,21 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     BackwardPrefetch,
+    CPUOffload,
     FullyShardedDataParallel,
     MixedPrecision,
     ShardingStrategy,
+    _runtime_utils,
 )
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.fsdp.wrap import (
+    ModuleWrapPolicy,
+    _or_policy,
+    lambda_auto_wrap_policy,
+)
 
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch.environment import DTYPES, materialise
+from zeroplan.validate.pytorch.ledger import storage_of
 from zeroplan.validate.pytorch.subject import Subject
 
 __all__ = ["clip", "micro_step", "wrap"]
@@ -40,8 +49,12 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
         "use_orig_params": choice.use_orig_params,
         "device_mesh": mesh,
         "device_id": "cpu",
+        "cpu_offload": CPUOffload(offload_params=bool(plan.offload)),
     }
-    policy = ModuleWrapPolicy({type(block) for block in subject.blocks})
+    policy: Any = ModuleWrapPolicy({type(block) for block in subject.every_block})
+    tuning = plan.workload.batch.tuning
+    if tuning is not None and tuning.rank and not choice.use_orig_params:
+        policy = partial(_or_policy, policies=[policy, _TRAINED_LAYERS])
     wrapped = FullyShardedDataParallel(subject.module, auto_wrap_policy=policy, **options)
     for unit in FullyShardedDataParallel.fsdp_modules(wrapped):
         if unit._handle is not None:
@@ -50,12 +63,47 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
     return wrapped
 
 
+def _is_trained_layer(module: nn.Module) -> bool:
+    """Whether peft's `fsdp_auto_wrap_policy` wraps a layer by itself."""
+    weight = getattr(module, "weight", None)
+    return weight is not None and not list(module.children()) and weight.requires_grad
+
+
+_TRAINED_LAYERS: Final = partial(lambda_auto_wrap_policy, lambda_fn=_is_trained_layer)
+
+
 def micro_step(module: nn.Module, plan: Plan, *, last: bool) -> AbstractContextManager[object]:
-    """Return `no_sync` where gradients are not reduced."""
+    """Return what surrounds a micro-step, with `no_sync` where gradients are not reduced."""
     reduces = last or plan.choice.synchronize_gradients == "every"
-    if reduces or not isinstance(module, FullyShardedDataParallel):
-        return nullcontext()
-    return module.no_sync()
+    around = ExitStack()
+    around.enter_context(_resharding_all())
+    if not reduces and isinstance(module, FullyShardedDataParallel):
+        around.enter_context(module.no_sync())
+    return around
+
+
+@contextmanager
+def _resharding_all() -> Iterator[None]:
+    """Let the end of backward reshard what no hook has resharded, as frozen units.
+
+    FSDP1 sees that at addresses, which fakes do not have (`_catch_all_reshard`).
+    """
+    original = _runtime_utils._catch_all_reshard
+
+    def catch_all_reshard(state: Any) -> None:
+        handle = state._handle
+        if handle is None:
+            return
+        whole, shard = (storage_of(t) for t in (handle.flat_param, handle.flat_param._local_shard))
+        if whole is not shard:
+            free = _runtime_utils._should_free_in_backward(state, handle)
+            _runtime_utils._reshard(state, handle, free)
+
+    _runtime_utils._catch_all_reshard = catch_all_reshard
+    try:
+        yield
+    finally:
+        _runtime_utils._catch_all_reshard = original
 
 
 def clip(module: nn.Module, limit: float) -> None:

@@ -6,7 +6,13 @@ from typing import Any
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from zeroplan.schedule.plan import Plan
 from zeroplan.validate.pytorch.environment import DTYPES, materialise
@@ -25,7 +31,11 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
 
 def _shard(subject: Subject, plan: Plan) -> None:
     choice = plan.choice
-    options: dict[str, Any] = {"mesh": _mesh(plan), "mp_policy": _precision(plan)}
+    options: dict[str, Any] = {
+        "mesh": _mesh(plan),
+        "mp_policy": _precision(plan),
+        "offload_policy": CPUOffloadPolicy(pin_memory=False) if plan.offload else OffloadPolicy(),
+    }
     apart = choice.root_wrap == "separate" and not subject.tied
     reshard, root_reshard = choice.reshard_after_forward, choice.root_reshard_after_forward
     if apart:
@@ -34,14 +44,14 @@ def _shard(subject: Subject, plan: Plan) -> None:
         for each in embeddings:
             if isinstance(each, FSDPModule):
                 each.set_unshard_in_backward(choice.unshard_in_backward)
-    for block in subject.blocks:
+    for block in subject.every_block:
         fully_shard(block, reshard_after_forward=reshard, **options)
     if apart:
         tail = list(subject.tail)
         fully_shard(tail, reshard_after_forward=bool(root_reshard), **options)
     kept = None if apart else root_reshard
     fully_shard(subject.module, reshard_after_forward=kept, **options)
-    _prefetch(list(subject.blocks), plan)
+    _prefetch(subject.every_block, plan)
 
 
 def _prefetch(blocks: list[nn.Module], plan: Plan) -> None:
@@ -75,8 +85,7 @@ def _mesh(plan: Plan) -> DeviceMesh:
 
 def _precision(plan: Plan) -> MixedPrecisionPolicy:
     training = plan.training
-    compute = DTYPES[training.compute_dtype]
     return MixedPrecisionPolicy(
-        param_dtype=None if compute == DTYPES[training.parameter_dtype] else compute,
+        param_dtype=DTYPES[training.compute_dtype],
         reduce_dtype=DTYPES[training.reduce_dtype or "fp32"],
     )

@@ -43,7 +43,7 @@ class Norm(nn.Module):
         shape = (kind.heads, kind.width) if kind.heads > 1 else (kind.width,)
         self.statistics = 1 if kind.kind == "rms" else 2
         self.eager = eager and kind.kind == "rms"
-        self.weighs_wide = kind.weighs_wide
+        self.weighs_wide, self.unit_offset = kind.weighs_wide, kind.unit_offset
         self.weight = nn.Parameter(torch.empty(shape)) if kind.weight else None
         self.bias = nn.Parameter(torch.empty(shape)) if kind.bias else None
 
@@ -58,7 +58,8 @@ class Norm(nn.Module):
         x = x * torch.rsqrt(variance + 1e-6)
         if self.weight is None:
             return x.to(dtype)
-        return (self.weight * x).to(dtype) if self.weighs_wide else self.weight * x.to(dtype)
+        weight = 1.0 + self.weight.float() if self.unit_offset else self.weight
+        return (weight * x).to(dtype) if self.weighs_wide else weight * x.to(dtype)
 
 
 class Linear(nn.Module):

@@ -8,7 +8,7 @@ goes, which is when the CUDA caching allocator lowers `allocated_bytes`
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -20,9 +20,13 @@ from zeroplan.units import round_up
 from zeroplan.validate.pytorch.tensors import tensors_in
 from zeroplan.validate.record import Phase
 
-__all__ = ["Ledger", "storage_of"]
+__all__ = ["Ledger", "Side", "storage_of"]
+
+Side = Literal["host", "device"]
 
 ADDITION = torch.ops.aten.add.Tensor
+NUMBER = torch.ops.aten._local_scalar_dense.default
+"""How a number is read from a tensor: a fake one has none, and its value changes no size."""
 HOST = torch.ops.aten.lift_fresh.default
 """How `torch.tensor(1.0)` arrives: such numbers live on the host when the model is on a GPU."""
 
@@ -43,6 +47,12 @@ class Ledger(TorchDispatchMode):
         self.total = 0
         self.phase: Phase | None = None
         self.peaks: dict[Phase, tuple[int, str]] = {}
+        self.host: set[int] = set()
+        """Storages of `live` that are in host memory, where nothing is counted."""
+        self.side: Side | None = None
+        """Where the next storages are, whatever they are made of."""
+        self.updates_on_host = False
+        """Whether the optimizer runs on the CPU."""
         self.pending: tuple[weakref.ref[torch.UntypedStorage], int, str] | None = None
         """An addition of two gradients, counted only if the older one outlives it."""
 
@@ -52,11 +62,13 @@ class Ledger(TorchDispatchMode):
         """Run an operation and enter what it returns; a DTensor's own dispatch goes first."""
         if any(kind is DTensor for kind in types):
             return NotImplemented
+        if func is NUMBER:
+            return 1.0
         result = func(*args, **(kwargs or {}))
         for tensor in tensors_in(result):
             # the sharding propagation of DTensor runs on fake tensors of another mode
             if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake:
-                self.enter(tensor, on_host=func is HOST)
+                self.enter(tensor, on_host=func is HOST or self._on_host(args, kwargs or {}))
         if func is ADDITION and _in_place_elsewhere(args[0]):
             self.pending = (weakref.ref(storage_of(args[0])), self.total, str(func))
         else:
@@ -73,6 +85,28 @@ class Ledger(TorchDispatchMode):
         size = 0 if on_host else _rounded(storage)
         self.live[key] = _Entry(weakref.ref(storage, lambda _: self._strike(key)), size)
         self.total += size
+        if on_host:
+            self.host.add(key)
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's storage is in host memory."""
+        return id(storage_of(tensor)) in self.host
+
+    def _on_host(self, args: Any, kwargs: Any) -> bool:
+        """Whether an operation runs on the CPU: all of its tensors are there, none is sent away."""
+        if self.side is not None:
+            return self.side == "host"
+        if self.updates_on_host and self.phase == "optimizer":
+            return True
+        inputs = list(tensors_in(args)) if self.host and "device" not in kwargs else []
+        return bool(inputs) and all(map(self.is_on_host, inputs))
+
+    def send_to_host(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count the storages of tensors no longer."""
+        for key in {id(storage_of(tensor)) for tensor in tensors} & self.live.keys():
+            self.total -= self.live[key].size
+            self.live[key].size = 0
+            self.host.add(key)
 
     def begin(self, phase: Phase) -> None:
         """Open a phase; it may be one that was open before."""
@@ -115,13 +149,14 @@ class Ledger(TorchDispatchMode):
 
     def _resized(self, storage: torch.UntypedStorage) -> None:
         entry = self.live.get(id(storage))
-        if entry is not None and entry.reference() is storage:
+        if entry is not None and entry.reference() is storage and id(storage) not in self.host:
             self.total += _rounded(storage) - entry.size
             entry.size = _rounded(storage)
             self.note("resize")
 
     def _strike(self, key: int) -> None:
         entry = self.live.pop(key, None)
+        self.host.discard(key)
         if entry is not None:
             self.total -= entry.size
 

@@ -17,17 +17,18 @@ def loss_of(
     module: nn.Module,
     subject: Subject,
     plan: Plan,
-    batch: tuple[torch.Tensor, torch.Tensor],
+    batch: tuple[dict[str, torch.Tensor], torch.Tensor],
     held: list[torch.Tensor],
 ) -> torch.Tensor:
     """Return the mean cross-entropy of a forward; autocast on CUDA widens the logits anyway.
 
     `held` gets the logits, where the training loop keeps them.
     """
-    ids, labels = batch
+    inputs, labels = batch
     form = plan.workload.batch
-    with torch.autocast("cpu", DTYPES[form.dtype]) if form.autocast else nullcontext():
-        logits = subject.logits(module(ids))
+    casts = form.autocast or (form.tuning is not None and form.tuning.autocast)
+    with torch.autocast("cpu", DTYPES[form.dtype]) if casts else nullcontext():
+        logits = subject.logits(module(**inputs))
         flat = logits.flatten(0, 1)
         if form.widens_logits:
             flat = flat.float()

@@ -1,7 +1,6 @@
 """One training step, watched."""
 
 import gc
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +13,8 @@ from zeroplan.validate.pytorch.environment import token_ids
 from zeroplan.validate.pytorch.frameworks import clip_gradients, micro_step
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.loss import loss_of
+from zeroplan.validate.pytorch.optimizers import Optimizer
+from zeroplan.validate.pytorch.reference import Reference
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import PHASES, Held, Observation, Phase
 
@@ -28,9 +29,13 @@ class Setup:
     subject: Subject
     module: nn.Module
     """The wrapped one."""
-    optimizer: torch.optim.Optimizer | None
-    batches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
-    """Token ids and labels of each micro-step."""
+    optimizer: Optimizer | None
+    batches: tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]
+    """What each micro-step reads, and its labels."""
+    constants: list[torch.Tensor]
+    """Scales of quantised weights, which are no parameters."""
+    reference: Reference | None = None
+    """A frozen copy, where one runs before the model."""
     logits: list[torch.Tensor] = field(default_factory=list)
     """Those of the last micro-step, where the training loop holds them."""
 
@@ -57,16 +62,21 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     before_update = max(ledger.peaks["forward"][0], ledger.peaks["backward"][0])
     ledger.peaks.clear()
     watch = _Watch(ledger, CallLog())
-    parameters = ledger.bytes_of(setup.module.parameters())
-    optimizer = ledger.bytes_of(_states(setup.optimizer))
-    inputs = (tensor for pair in setup.batches for tensor in pair)
-    others = ledger.bytes_of((*inputs, *setup.module.buffers(), *setup.logits))
+    copies = setup.optimizer.averages if setup.optimizer else []
+    frozen = setup.reference
+    reference = frozen.parameters if frozen else ()
+    weights = (*setup.module.parameters(), *copies, *setup.constants, *reference)
+    parameters = ledger.bytes_of(weights)
+    optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
+    inputs = (tensor for read, labels in setup.batches for tensor in (*read.values(), labels))
+    tables = (*setup.module.buffers(), *(frozen.module.buffers() if frozen else ()))
+    others = ledger.bytes_of((*inputs, *tables, *setup.logits))
     with watch.log:
         _step(setup, watch)
     return Observation(
         peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
         moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
-        peak_before_update_bytes=before_update if setup.optimizer else None,
+        peak_before_update_bytes=before_update if setup.plan.runs_before_update else None,
         held_bytes=Held(
             parameters=parameters,
             optimizer=optimizer,
@@ -78,9 +88,11 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     )
 
 
-def batches(plan: Plan) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """Return token ids and labels for every micro-step."""
-    return tuple((token_ids(plan), token_ids(plan)) for _ in range(plan.micro_steps))
+def batches(
+    subject: Subject, plan: Plan
+) -> tuple[tuple[dict[str, torch.Tensor], torch.Tensor], ...]:
+    """Return what every micro-step reads, and its labels."""
+    return tuple((subject.inputs(plan), token_ids(plan)) for _ in range(plan.micro_steps))
 
 
 def _step(setup: Setup, watch: _Watch) -> None:
@@ -89,6 +101,8 @@ def _step(setup: Setup, watch: _Watch) -> None:
     for index, batch in enumerate(setup.batches):
         with micro_step(module, plan, last=index + 1 == plan.micro_steps):
             watch.begin("forward")
+            if setup.reference is not None:
+                setup.reference.forward(batch)
             loss = loss_of(module, setup.subject, plan, batch, setup.logits)
             watch.after_forwards.append(watch.ledger.total)
             watch.begin("backward")
@@ -101,9 +115,3 @@ def _step(setup: Setup, watch: _Watch) -> None:
         setup.optimizer.step()
         module.zero_grad()
     gc.collect()
-
-
-def _states(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
-    if optimizer is not None:
-        for state in optimizer.state.values():
-            yield from (value for value in state.values() if isinstance(value, torch.Tensor))

@@ -1,0 +1,195 @@
+"""A counted model made one of which only a part is trained.
+
+The forward pass is written down as if everything were trained. Here adapters are put beside their
+layers, frozen weights lose their gradients, and what then no gradient needs is neither saved nor
+computed: autograd keeps an operand of a product for the other operand's gradient alone, and runs no
+backward before the first thing that is trained (torch/csrc/autograd, 2.13).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from zeroplan.records import dataclass, field, replace
+from zeroplan.spec.architecture import Role
+from zeroplan.workload.adapters import beside, packed
+from zeroplan.workload.batch import Batch
+from zeroplan.workload.primitives import weight_copy
+from zeroplan.workload.tape import Operation, Parameter, Summed, Tape, Tensor
+from zeroplan.workload.tuning import Tuning
+from zeroplan.workload.unit import Unit
+
+__all__ = ["tuned"]
+
+
+def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ...]:
+    """Train a part of a model; equal blocks stay one and the same where equal things come in."""
+    tuning.verify(units)
+    blocks = sum(unit.kind == "block" for unit in units)
+    known: dict[tuple[int, bool, frozenset[Role]], Unit] = {}
+    arrives, made = False, []
+    root = any(tuning.trains(unit, blocks) for unit in units if unit.kind != "block")
+    for unit in units:
+        blocks -= unit.kind == "block"
+        roles = tuning.trains(unit, blocks)
+        mixes = bool(tuning.rank or roles) if unit.kind == "block" else root
+        key = (id(unit), arrives, roles)
+        if key not in known:
+            flattened = tuning.flattens and mixes
+            tuner = _Tuner(unit, batch, tuning, roles, arrives=arrives, flattened=flattened)
+            known[key] = tuner.unit()
+        made.append(known[key])
+        arrives = known[key].output.differentiable
+    return tuple(made)
+
+
+@dataclass(slots=True)
+class _Tuner:
+    """Rewrites one unit."""
+
+    source: Unit
+    batch: Batch
+    tuning: Tuning
+    trained: frozenset[Role]
+    """Roles of the weights that are trained."""
+    arrives: bool
+    """Whether a gradient of what enters is wanted."""
+    flattened: bool
+    """Whether its frozen weights are views of what is trained."""
+    now: dict[Tensor, Tensor] = field(default_factory=dict)
+    """What stands in the place of a tensor from here on."""
+    weights: dict[Tensor, Parameter] = field(default_factory=dict)
+    """Weights of which autocast has made a copy."""
+    operations: list[Operation] = field(default_factory=list)
+
+    def unit(self) -> Unit:
+        """Return the unit as it is trained."""
+        entering = self.source.input
+        if entering is not None:
+            self.now[entering] = replace(entering, differentiable=self.arrives)
+        for operation in self.source.operations:
+            self._rewrite(operation)
+        output = self._current(self.source.output)
+        if self.source.kind == "embedding" and self.tuning.input_requires_grad:
+            output = self._asking(output)
+        return replace(
+            self.source,
+            operations=tuple(self.operations),
+            input=None if entering is None else self._current(entering),
+            output=output,
+            gradient_itemsize=self.tuning.gradient_itemsize,
+        )
+
+    def _rewrite(self, operation: Operation) -> None:
+        """Take an operation over, and put an adapter beside it."""
+        weight = self._weight(operation)
+        adapted = self.tuning.adapts(weight)
+        if adapted:
+            operation = replace(operation, module=f"{operation.module}.base_layer")
+        if set(operation.outputs) & set(self.weights) and not operation.inputs:
+            copied = self.weights[operation.outputs[0]]
+            if self.tuning.quantizes(copied) and copied.role not in self.trained:
+                return  # a packed weight is not copied
+        reads = [self._current(t) for t in operation.inputs]
+        if weight is not None and weight.role in self.trained:
+            operation = self._with_copy(operation, weight)
+        elif weight is not None and self.tuning.quantizes(weight):
+            operation = packed(operation, weight, self.tuning)
+        self._add(operation)
+        if weight is not None and adapted:
+            (out,) = operation.outputs
+            base = self._current(out)
+            steps = beside(self.batch, self.tuning, weight, reads[0], base)
+            for each in steps.operations:
+                self._add(each, adapter=True)
+            self.now[out] = self._current(steps.result)
+
+    def _with_copy(self, operation: Operation, weight: Parameter) -> Operation:
+        """Let autocast copy a weight that is trained, where the frozen ones need no copy."""
+        if self.batch.autocast or not self.tuning.autocast:
+            return operation
+        tape = Tape(self.batch)
+        copy = weight_copy(tape, weight)
+        self._add(tape.operations[0])
+        return replace(
+            operation,
+            inputs=(*operation.inputs, copy),
+            parameters=tuple([p for p in operation.parameters if p is not weight]),
+            saved=(*operation.saved, copy),
+        )
+
+    def _weight(self, operation: Operation) -> Parameter | None:
+        """Return the weight of a matmul, which under autocast stands with its copy."""
+        own = next((p for p in operation.parameters if p.matmul), None)
+        if operation.kernel == "matmul":
+            copied = (self.weights[t] for t in operation.inputs if t in self.weights)
+            return own or next(copied, None)
+        if own is not None:
+            self.weights |= dict.fromkeys(operation.outputs, own)
+        return None
+
+    def _add(self, operation: Operation, *, adapter: bool = False) -> None:
+        """Take an operation in; what it makes asks for a gradient if anything it reads does."""
+        inputs = tuple([self._current(t) for t in operation.inputs])
+        parameters = tuple([self._parameter(p, adapter=adapter) for p in operation.parameters])
+        trained = any(p.gets_gradient for p in parameters)
+        asking = [t for t in inputs if t.differentiable]
+        runs = trained or bool(asking)
+        for tensor in operation.outputs:
+            self.now[tensor] = self._made(tensor, runs=runs)
+        lost = operation.exchanges and operation.parameters and not trained
+        temporaries = () if lost else operation.backward_temporaries
+        if operation.kernel == "attention":  # its kernel makes the gradients of q, k and v at once
+            unasked = (t.bytes for t in inputs if not t.differentiable)
+            temporaries = (*temporaries, *unasked)
+        self.operations.append(
+            replace(
+                operation,
+                inputs=inputs,
+                outputs=tuple([self._current(t) for t in operation.outputs]),
+                parameters=parameters,
+                saved=tuple(self._saved(operation, inputs, trained=trained)) if runs else (),
+                backward_temporaries=temporaries,
+                wanted=min(2, len(asking) + trained),  # also of attention: q and k, then v
+                runs_backward=runs or not operation.outputs,
+            )
+        )
+
+    def _parameter(self, parameter: Parameter, *, adapter: bool) -> Parameter:
+        trains = parameter.trainable and (adapter or parameter.role in self.trained)
+        summed: Summed = parameter.summed if trains else ""
+        flattened = self.flattened and not (trains or parameter.packed_itemsize)
+        return replace(parameter, trainable=trains, summed=summed, flattened=flattened)
+
+    def _saved(
+        self, operation: Operation, inputs: tuple[Tensor, ...], *, trained: bool
+    ) -> Iterator[Tensor]:
+        """Yield what an operation still saves: an operand only for another one's gradient."""
+        for tensor in operation.saved:
+            now = self._current(tensor)
+            others = [t for t in inputs if t is not now and t.differentiable]
+            if not operation.exchanges or now not in inputs or trained or others:
+                yield now
+
+    def _made(self, tensor: Tensor, *, runs: bool) -> Tensor:
+        """Return what an operation makes: without a gradient if nothing before asks for one."""
+        if tensor.base is not None:
+            base = self._current(tensor.base).storage
+            return replace(tensor, base=base, differentiable=runs and tensor.differentiable)
+        return tensor if runs else replace(tensor, differentiable=False)
+
+    def _current(self, tensor: Tensor) -> Tensor:
+        """Return what stands in a tensor's place; of a view, the same view of that."""
+        if tensor not in self.now:
+            if tensor.base is None or tensor.base not in self.now:
+                return tensor
+            self.now[tensor] = replace(tensor, base=self.now[tensor.base].storage)
+        return self.now[tensor]
+
+    def _asking(self, output: Tensor) -> Tensor:
+        """Let what leaves the embedding ask for a gradient (`enable_input_require_grads`)."""
+        asking = replace(output, differentiable=True)
+        for place, operation in enumerate(self.operations):
+            if output in operation.outputs:
+                outputs = tuple([asking if t is output else t for t in operation.outputs])
+                made = replace(operation, outputs=outputs, runs_backward=True)
+                self.operations[place] = made
+        return asking
