@@ -52,7 +52,9 @@ def test_a_log_gives_every_row_twice(
 def test_a_time_is_read_in_microseconds_from_its_own_half() -> None:
     first, second = parse_log(log("in_place_first_mscclpp_layout")).rows[:2]
     assert (first.in_place, second.in_place) == (True, False)
-    line = next(x for x in log("in_place_first_mscclpp_layout").splitlines() if x.split()[0] == "1048576")
+    line = next(
+        x for x in log("in_place_first_mscclpp_layout").splitlines() if x.split()[0] == "1048576"
+    )
     assert [first.seconds * 1e6, second.seconds * 1e6] == pytest.approx(
         [float(line.split()[2]), float(line.split()[6])]
     )
