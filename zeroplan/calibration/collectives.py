@@ -1,4 +1,4 @@
-"""A link's constants from a table of measured collectives."""
+"""A link's constants from measured collectives."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from zeroplan.backtesting.collectives import Measured, measured_collectives
+from zeroplan.backtesting.record import Skip
 from zeroplan.calibration.fit import Constant, Fitted, fitted, value_of, with_quantity
+from zeroplan.calibration.logs import measured_log
 from zeroplan.calibration.record import Calibration
 from zeroplan.calibration.residuals import Errors, HeldOut, errors_of, held_out
 from zeroplan.calibration.sweeps import Sweep, alike, publisher_of, sweeps
 from zeroplan.errors import SpecError, perhaps
-from zeroplan.hardware import Link, Quantity, load_catalogue
+from zeroplan.hardware import Catalogue, Link, Quantity, load_catalogue
 from zeroplan.hardware.profile import Fit
 from zeroplan.hardware.quantity import unit_of
 from zeroplan.records import dataclass, replace
@@ -59,7 +61,7 @@ def calibrate_collectives(
     name: str = "",
     profiles: Path | None = None,
 ) -> Calibration:
-    """Fit the constants of a link to a table of measured collectives.
+    """Fit the constants of a link to measured collectives: a table (.csv), or a log of nccl-tests.
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ def calibrate_collectives(
     choice = choice or Choice()
     catalogue = load_catalogue(profiles)
     start = catalogue.link(link)
-    rows, skipped = measured_collectives(table, catalogue)
+    rows, skipped = _read(Path(table), start, catalogue)
     used = _used(rows, start, choice)
     everything = _used(rows, start, replace(choice, collectives=()))
     others = [row for row in everything if not _among(row, choice.collectives)]
@@ -109,6 +111,16 @@ def calibrate_collectives(
         held_out=outside,
         unread=len(skipped),
     )
+
+
+def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured], list[Skip]]:
+    """Read a table, or what else it is: a log."""
+    if path.suffix == ".csv":
+        return measured_collectives(path, catalogue)
+    rows, skipped = measured_log(path, link, catalogue)
+    if not rows:
+        raise SpecError(f"{path}: nothing to fit: {skipped[0].why}.")
+    return rows, skipped
 
 
 def _used(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:

@@ -16,6 +16,7 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan calibrate --collectives nccl.csv --link ib-ndr400",
     "zeroplan calibrate --collectives nccl.csv --link nvlink4 --output own/links/our-nvlink.toml",
+    "zeroplan calibrate --collectives all_gather.log --link nvlink3",
     "zeroplan calibrate --collectives nccl.csv --link roce-400 --only all_gather --json",
 )
 
@@ -27,7 +28,9 @@ def calibrate(
     *,
     collectives: Annotated[
         str | None,
-        typer.Option(metavar="TABLE.csv", help="Measured collectives, as of nccl-tests."),
+        typer.Option(
+            metavar="FILE", help="Measured collectives: a table (.csv), or a log of nccl-tests."
+        ),
     ] = None,
     link: Annotated[
         str | None,
@@ -54,7 +57,8 @@ def calibrate(
 ) -> None:
     """Fit the constants of a link to measured collectives and write them as a new profile.
 
-    The columns are those of `zeroplan backtest --collectives`. Shown are the errors on the fitted
+    The columns are those of `zeroplan backtest --collectives`; of a log of nccl-tests or rccl-tests
+    every run in it counts as one on the link. Shown are the errors on the fitted
     points and on sources that were held out. No file is overwritten.
     """
     if collectives is None or link is None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
-from zeroplan.schedule.events import Recorder, Script, Segment, segment
+from zeroplan.schedule.events import Recorder, Script, Segment
 from zeroplan.schedule.fsdp1_collectives import Reduce, Unshard
-from zeroplan.schedule.fsdp1_units import FlatUnit, flat_units
+from zeroplan.schedule.fsdp1_units import FlatUnit, checkpoint_parts, flat_units
 from zeroplan.schedule.offload import host_states, host_step, host_temporary
 from zeroplan.schedule.optimizer import (
     clip_by_local_norm,
@@ -209,7 +209,7 @@ def _backward(step: _Step) -> None:
         unit = by_index[index]
         owner = plan.owner(index)
         loss, rest = plan.backward_parts(index)
-        again, rest, held = _checkpoint_parts(unit, rest)
+        again, rest, held = checkpoint_parts(unit, rest)
         if loss.steps:
             step.recorder.compute("loss backward", owner, loss)
         if again.steps:
@@ -235,17 +235,6 @@ def _send_gradients(step: _Step) -> None:
     _release_gradients(step, "end of backward")
     for unit in step.units:
         unit.has_gradient = False
-
-
-def _checkpoint_parts(unit: FlatUnit, part: Segment) -> tuple[Segment, Segment, Segment]:
-    """Cut a backward where a reentrant checkpoint stands around the unit.
-
-    Its recomputation comes before the hooks; what it holds is released after them.
-    """
-    if not unit.reentrant:
-        return segment(()), part, segment(())
-    cut = next(i for i, step in enumerate(part.steps) if step.direction == "backward")
-    return segment(part.steps[:cut]), segment(part.steps[cut:-1]), segment(part.steps[-1:])
 
 
 def _recompute(step: _Step, unit: FlatUnit, owner: str, again: Segment) -> None:

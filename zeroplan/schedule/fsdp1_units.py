@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 from zeroplan.records import dataclass
+from zeroplan.schedule.events import Segment, segment
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import FlatParameter, unique
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["FlatUnit", "flat_units"]
+__all__ = ["FlatUnit", "checkpoint_parts", "flat_units"]
 
 ALIGNMENT_BYTES = 16
 """Boundary at which the original parameters start (`_get_aligned_numel`). [B]"""
@@ -135,3 +136,14 @@ def _flat(plan: Plan, parameters: tuple[Parameter, ...]) -> FlatParameter:
         alignment=ALIGNMENT_BYTES // plan.dtypes.compute if aligns else 1,
         multiple=process_group.ranks if aligns else 1,
     )
+
+
+def checkpoint_parts(unit: FlatUnit, part: Segment) -> tuple[Segment, Segment, Segment]:
+    """Cut a backward where a reentrant checkpoint stands around the unit.
+
+    Its recomputation comes before the hooks; what it holds is released after them.
+    """
+    if not unit.reentrant:
+        return segment(()), part, segment(())
+    cut = next(i for i, step in enumerate(part.steps) if step.direction == "backward")
+    return segment(part.steps[:cut]), segment(part.steps[cut:-1]), segment(part.steps[-1:])

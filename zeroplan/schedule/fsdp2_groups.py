@@ -75,6 +75,7 @@ def _group(
     parameters = ParameterGroup(
         parameters=unique(p for i in units for p in plan.units[i].parameters),
         ranks=plan.groups.shard.ranks,
+        float8=plan.choice.fp8_all_gather,
     )
     return FsdpGroup(
         name=name,

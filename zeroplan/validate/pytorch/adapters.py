@@ -81,7 +81,7 @@ def tune(subject: Subject, plan: Plan, choice: TuningChoice) -> None:
             parameter.data = parameter.data.to(frozen)
     if tuning.input_requires_grad:
         subject.embeddings[-1].register_forward_hook(_ask_for_gradient)
-    for block in subject.blocks:
+    for block in subject.every_block:
         for parent, name, layer in list(_linear_layers(block)):
             weight_is_trained = layer.weight in trained
             adapts = tuning.rank and _targeted(parent, name, tuning)
@@ -119,7 +119,7 @@ def _trained(subject: Subject, tuning: Tuning) -> Iterator[nn.Parameter]:
     norm, head = subject.tail
     parts: dict[str, list[nn.Module]] = {
         "embedding": list(subject.embeddings),
-        "blocks": list(subject.blocks),
+        "blocks": list(subject.every_block),
         "norm": [norm],
         "head": [head],
     }
@@ -127,7 +127,7 @@ def _trained(subject: Subject, tuning: Tuning) -> Iterator[nn.Parameter]:
         last = part.removeprefix("last-")
         modules = parts.get(part, [])
         if last != part:
-            modules = list(subject.blocks)[-int(last) :]
+            modules = list(subject.every_block)[-int(last) :]
         for module in modules:
             yield from module.parameters()
 
