@@ -36,16 +36,27 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass, backend: Backend = 
             raise MissingPartError(
                 f"validate needs {package}, which is not installed: pip install 'zeroplan[validate]'"
             )
-    training = run.training
     if row.framework not in FRAMEWORKS:
         raise MissingPartError(
             f"sharding.strategy: {row.strategy!r} is DeepSpeed's, which does not run on fake "
             "tensors; validate one of none, ddp, torch-zero1, fsdp1, fsdp2, hsdp."
         )
+    obstacles = _obstacles(run, row, model_class)
+    if backend == "cpu":
+        obstacles |= _without_values(run, model_class)
+    on = {"fake": "on fake tensors", "cpu": "by processes of this machine"}[backend]
+    for name, met in obstacles.items():
+        if met:
+            raise MissingPartError(f"{name} cannot be run {on} by this version.")
+
+
+def _obstacles(run: Run, row: Sharding, model_class: ModelClass) -> dict[str, bool]:
+    """Name what PyTorch or this version does not have, and whether it is asked for."""
+    training = run.training
     stored, compute = (
         DTYPE_BYTES[each] for each in (training.parameter_dtype, training.compute_dtype)
     )
-    obstacles = {
+    return {
         f"training.optimizer = {training.optimizer!r}": training.optimizer not in OPTIMIZERS,
         f"training.optimizer = {training.optimizer!r} under {row.strategy}": (
             training.optimizer == "muon" and row.framework == "fsdp2"
@@ -65,12 +76,6 @@ def refuse(run: Run, row: Sharding, model_class: ModelClass, backend: Backend = 
         "model.attention = 'math' with the class of transformers": model_class == "transformers"
         and run.model.attention == "math",
     }
-    if backend == "cpu":
-        obstacles |= _without_values(run, model_class)
-    on = {"fake": "on fake tensors", "cpu": "by processes of this machine"}[backend]
-    for name, met in obstacles.items():
-        if met:
-            raise MissingPartError(f"{name} cannot be run {on} by this version.")
 
 
 def _without_values(run: Run, model_class: ModelClass) -> dict[str, bool]:

@@ -66,7 +66,8 @@ class Ledger(TorchDispatchMode):
             return 1.0
         result = func(*args, **(kwargs or {}))
         # a view of a storage that nobody made is of gloo's own, which CUDA does not have
-        for tensor in () if func.is_view else tensors_in(result):
+        borrowed = self.fake is None and func.is_view and func is not HOST
+        for tensor in () if borrowed else tensors_in(result):
             if self._counts(tensor):
                 self.enter(tensor, on_host=func is HOST or self._on_host(args, kwargs or {}))
         if func is ADDITION and _in_place_elsewhere(args[0]):
