@@ -224,6 +224,15 @@ def test_the_command_writes_a_new_file_and_no_other(tmp_path: Path) -> None:
     assert target.read_text() == before
 
 
+def test_points_are_counted_and_the_folder_of_a_profile_is_made(tmp_path: Path) -> None:
+    target = tmp_path / "own" / "links" / "ours.toml"
+    done = command("--collectives", str(SWEEPS), "--link", "nvlink4", "--output", str(target))
+    assert (done.returncode, done.stderr) == (0, f"wrote {target}\n")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("all ")]
+    assert rows
+    assert all(row[2].isdecimal() for row in rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [

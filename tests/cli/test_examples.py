@@ -1,15 +1,25 @@
 """What the help page shows as an example runs as it stands."""
 
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from zeroplan.cli.estimate import EXAMPLES
+from zeroplan.cli import backtest, calibrate, estimate, explain
+
+HERE: Final = Path(__file__).parent
+LOG: Final = "calibration/logs/all_gather_2_16_started_by_name.log"
+FILES: Final = {"runs.csv": "published/training_runs.csv", "nccl.csv": "comm/sweeps.csv"}
+"""What a user has, by the name that the examples give it."""
+TOO_LITTLE: Final = "zeroplan calibrate --collectives nccl.csv --link ib-ndr400"
+"""The published sweep has two large calls on that link, where four are needed."""
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", estimate.EXAMPLES + explain.EXAMPLES)
 def test_the_example_runs(example: str) -> None:
     program, *arguments = shlex.split(example)
     assert program == "zeroplan"
@@ -17,6 +27,21 @@ def test_the_example_runs(example: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+@pytest.mark.parametrize("example", backtest.EXAMPLES + calibrate.EXAMPLES)
+def test_the_example_runs_on_files_of_a_users(example: str, tmp_path: Path) -> None:
+    for name, source in {**FILES, "all_gather.log": LOG}.items():
+        shutil.copy(HERE.parent / source, tmp_path / name)
+    _, *arguments = shlex.split(example)
+    command = [sys.executable, "-c", "from zeroplan.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    if example == TOO_LITTLE:
+        assert (done.returncode, done.stdout) == (3, "")
+        return
+    assert done.returncode in ({0, 5} if "--tolerance" in example else {0}), done.stderr
+    assert done.stdout
+    assert done.stderr == "" or "wrote " in done.stderr
 
 
 def test_a_shown_spec_gives_the_same_estimates_down_a_pipe() -> None:

@@ -116,7 +116,9 @@ def test_debug_shows_the_traceback_of_a_mendable_error() -> None:
     assert "SpecError" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["estimate"]], ids=["alone", "estimate"])
+@pytest.mark.parametrize(
+    "arguments", [[], ["estimate"], ["hardware"]], ids=["alone", "estimate", "hardware"]
+)
 def test_a_command_alone_shows_its_help(arguments: list[str]) -> None:
     done = _zeroplan(*arguments)
     assert done.returncode == 0

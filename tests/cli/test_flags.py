@@ -58,6 +58,13 @@ def test_every_flag_says_what_it_is_and_its_default() -> None:
     assert "Sequences per GPU per micro-step. [count] [default: 1]" in page
 
 
+@pytest.mark.parametrize("command", ["estimate", "explain", "validate", "calibrate", "backtest"])
+def test_no_name_and_no_sentence_of_a_help_page_is_cut_at_80_columns(command: str) -> None:
+    page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
+    assert "\u2026" not in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -86,6 +93,13 @@ def test_a_flag_sets_its_key(
 ) -> None:
     assert _run("--model", "8b", *arguments) == 0
     assert asked == [load_spec(model="8b", **expected)]
+
+
+def test_a_long_flag_goes_on_in_the_next_line_of_a_help_page() -> None:
+    page = CliRunner().invoke(app, ["estimate", "--help"], env={"COLUMNS": "80"}).output
+    names = [line[2:].split(" ", 1)[0] for line in page.splitlines() if line.startswith("\u2502 ")]
+    at = next(place for place, name in enumerate(names) if name.startswith("--use-multi-rank"))
+    assert names[at] + names[at + 1] == "--use-multi-rank-bucket-allreduce"
 
 
 def test_flags_win_over_the_file(asked: list[Run], tmp_path: Path) -> None:

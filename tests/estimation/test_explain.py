@@ -198,6 +198,17 @@ def test_remedies_lower_the_peak_best_first(case: int) -> None:
         assert each.peak_allocated_bytes == peak - each.saved_bytes
 
 
+def test_a_remedy_that_sends_many_times_as_much_says_so() -> None:
+    asked: dict[str, Any] = {"model": "8b", "gpus": 8, "lora_rank": 16}
+    told = explain(**asked, strategy="zero1")
+    (price,) = [each.why for each in told.remedies if each.change == "strategy zero3"]
+    before, after = (
+        estimate(**asked, strategy=name).estimates[0].communication.wire_bytes
+        for name in ("zero1", "zero3")
+    )
+    assert f"sends {after / before:,.0f} times as much" in price
+
+
 def test_nothing_is_advised_that_the_run_does_already() -> None:
     told = explain(model="8b", gpus=8, strategy="fsdp2", loss="chunked", reduce_dtype="bf16")
     changes = {each.change for each in told.remedies}

@@ -37,6 +37,34 @@ def test_list_fits_into_80_columns_with_ids_whole(
     assert set(ALL_IDS) <= {line.split()[0] for line in lines if line.strip()}
 
 
+def test_list_shows_every_figure_whole_in_80_columns(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = runner.invoke(app, ["list"]).stdout.splitlines()
+    shown = {line.split()[0]: line.split()[-1] for line in lines if line.strip()}
+    for link in map(CATALOGUE.link, CATALOGUE.link_ids()):
+        assert shown[link.id] == (f"{link.fit.points:,}" if link.fit else "-")
+
+
+@pytest.mark.parametrize("profile_id", ["h100-sxm5-80gb", "ib-ndr400", "dgx-h100"])
+def test_show_folds_what_is_longer_than_the_terminal(
+    runner: CliRunner, monkeypatch: pytest.MonkeyPatch, profile_id: str
+) -> None:
+    whole = runner.invoke(app, ["show", profile_id]).stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    folded = runner.invoke(app, ["show", profile_id]).stdout
+    assert folded.replace("\u2500", "").split() == whole.replace("\u2500", "").split()
+    long = [line for line in folded.splitlines() if len(line) > 80]
+    assert all("://" in line for line in long)
+
+
+def test_alone_it_shows_its_help(runner: CliRunner) -> None:
+    result = runner.invoke(app, [])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Show every number of one profile" in result.stdout
+
+
 def test_list_as_json_is_in_si_units(runner: CliRunner) -> None:
     answer = json.loads(runner.invoke(app, ["list", "--json"]).stdout)
     assert [row["id"] for row in answer["nodes"]] == list(CATALOGUE.node_ids())

@@ -18,6 +18,15 @@ def test_the_fastest_that_fits_comes_with_its_band_and_bound(answer: Estimate) -
     )
 
 
+def test_the_fastest_may_be_tight_and_may_send_nothing(answer: Estimate) -> None:
+    alone = replace(answer, estimates=answer.estimates[1:2])
+    assert list(verdicts(alone))[1].startswith("Fastest that fits: zero3 (tight), 1.25 s per step")
+    (zero3,) = alone.estimates
+    silent = replace(zero3, communication=replace(zero3.communication, wire_bytes=0))
+    (_, line) = verdicts(replace(answer, estimates=(silent,)))
+    assert line.endswith("bound by compute.")
+
+
 def test_where_nothing_fits_the_nearest_miss_is_named(nothing_fits: Estimate) -> None:
     assert list(verdicts(nothing_fits)) == [
         "Does not fit: ddp.",

@@ -104,10 +104,10 @@ class Calibration:
             yield (
                 each.collective,
                 each.size_class,
-                each.points,
+                f"{each.points:,}",
                 each.median * 100,
                 each.p90 * 100,
-                other.points if other else None,
+                f"{other.points:,}" if other else None,
                 other.median * 100 if other else None,
                 other.p90 * 100 if other else None,
             )

@@ -91,7 +91,9 @@ def backtest(
     if accepted is not None and not result.within(accepted):
         from zeroplan.report.backtest import overall_words  # noqa: PLC0415
 
-        sys.stderr.write(f"outside the tolerance of {accepted:.1%}: {overall_words(result)}\n")
+        sys.stderr.write(
+            f"outside the tolerance of {100 * accepted:.3g} %: {overall_words(result)}\n"
+        )
         raise typer.Exit(OUTSIDE)
 
 

@@ -57,9 +57,10 @@ def calibrate(
 ) -> None:
     """Fit the constants of a link to measured collectives and write them as a new profile.
 
-    The columns are those of `zeroplan backtest --collectives`; of a log of nccl-tests or rccl-tests
-    every run in it counts as one on the link. Shown are the errors on the fitted
-    points and on sources that were held out. No file is overwritten.
+    A table has the columns of `zeroplan backtest --collectives`. Of a log of
+    nccl-tests or rccl-tests, every run counts as one on the link. Errors are
+    shown on the fitted points and on sources that were held out. No file is
+    overwritten.
     """
     if collectives is None or link is None:
         raise UsageError("name a table with --collectives and a link with --link.")

@@ -1,23 +1,25 @@
 """`zeroplan hardware`: list, show and check the hardware profiles."""
 
 import json
-import os
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from zeroplan.cli.light import LightCommand
+from zeroplan.cli.options import AsJson, ProfilesFolder
 from zeroplan.errors import SpecError
 from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion
 from zeroplan.hardware.check import faults
 from zeroplan.hardware.profile import SCHEMA_VERSION, Fit, Gpu, Link, Profile, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.hardware.read import Source
+from zeroplan.report.terminal import page, table_text
+from zeroplan.rows import Column, Table
 from zeroplan.units import GB, GIB, MIB, TERA
 
 if TYPE_CHECKING:
@@ -25,13 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="List, show and check the hardware profiles.")
-
-ProfilesOption = Annotated[
-    Path | None,
-    typer.Option("--profiles", help="Folder whose profiles come before the shipped ones."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+app = typer.Typer(add_completion=False)
 
 _SCALES: Final = {
     "B": (GIB, "GiB"),
@@ -41,10 +37,6 @@ _SCALES: Final = {
     "1": (1, ""),
 }
 """What a person reads; the JSON stays in SI base units."""
-
-_PIPED_WIDTH: Final = 120
-"""Columns when nobody looks; rich would take 80 and fold long ids."""
-
 
 _COLUMNS: Final = {
     "gpus": {
@@ -61,7 +53,7 @@ _COLUMNS: Final = {
         "bandwidth_efficiency": "share reached",
         "latency_seconds": "step",
         "small_message_base_seconds": "start",
-        "fitted_points": "fitted to",
+        "fitted_points": "points fitted",
     },
     "nodes": {
         "id": "node",
@@ -74,10 +66,17 @@ _COLUMNS: Final = {
 """What `list` shows of each group: key and heading."""
 
 
-@app.command("list")
-def list_profiles(*, profiles: ProfilesOption = None, as_json: JsonOption = False) -> None:
+@app.callback(invoke_without_command=True)
+def hardware(context: typer.Context) -> None:
+    """List, show and check the hardware profiles."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list", cls=LightCommand)
+def list_profiles(*, profiles: ProfilesFolder = None, as_json: AsJson = False) -> None:
     """List all GPUs, links and node types."""
-    catalogue = load_catalogue(profiles)
+    catalogue = load_catalogue(Path(profiles) if profiles else None)
     groups = {
         "gpus": [_row(catalogue.gpu(gpu_id), "gpus") for gpu_id in catalogue.gpu_ids()],
         "links": [_row(catalogue.link(link_id), "links") for link_id in catalogue.link_ids()],
@@ -86,20 +85,19 @@ def list_profiles(*, profiles: ProfilesOption = None, as_json: JsonOption = Fals
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, **groups})
         return
-    console = _console()
-    for group, rows in groups.items():
-        console.print(_table(_COLUMNS[group], rows))
+    tables = (_table(group, _COLUMNS[group], rows) for group, rows in groups.items())
+    sys.stdout.write("\n".join(table_text(table, page()) for table in tables))
 
 
-@app.command()
+@app.command(cls=LightCommand)
 def show(
     profile_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a GPU, link or node.")],
     *,
-    profiles: ProfilesOption = None,
-    as_json: JsonOption = False,
+    profiles: ProfilesFolder = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show every number of one profile with its unit, kind and source."""
-    catalogue = load_catalogue(profiles)
+    catalogue = load_catalogue(Path(profiles) if profiles else None)
     profile = _find(catalogue, profile_id)
     cited = {entry.source for _, entry in entries(profile)}
     sources = {key: source for key, source in catalogue.sources().items() if key in cited}
@@ -111,14 +109,14 @@ def show(
     _print_profile(profile, sources)
 
 
-@app.command()
+@app.command(cls=LightCommand)
 def check(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Folder to check with the shipped ones.")
+        str | None, typer.Argument(metavar="DIR", help="Folder to check with the shipped ones.")
     ] = None,
 ) -> None:
     """Check all profiles: keys, kinds, sources, efficiencies, names and references."""
-    catalogue = load_catalogue(folder)
+    catalogue = load_catalogue(Path(folder) if folder else None)
     found = list(faults(catalogue))
     for fault in found:
         typer.echo(fault, err=True)
@@ -159,58 +157,72 @@ def _row(profile: Profile, group: str) -> dict[str, Any]:
     }
 
 
-def _table(columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
+def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
     """Return the rows scaled for a reader, numbers to the right, their unit in the heading."""
-    table = Table(box=SIMPLE_HEAD)
     scales = {key: _SCALES.get(unit_of(key), (1, unit_of(key))) for key in columns}
-    for key, heading in columns.items():
-        is_number = any(isinstance(row[key], int | float) for row in rows)
-        unit = f"\n[{scales[key][1]}]" if is_number and scales[key][1] else ""
-        justify: Literal["right", "left"] = "right" if is_number else "left"
-        width = max(len(row["id"]) for row in rows) if key == "id" else None
-        table.add_column(escape(heading + unit), justify=justify, overflow="fold", min_width=width)
-    for row in rows:
-        table.add_row(*(escape(_text(row[key], scales[key][0])) for key in columns))
-    return table
+    numbers = {key for key in columns if any(isinstance(row[key], int | float) for row in rows)}
+    return Table(
+        title={"gpus": "GPUs"}.get(title, title.capitalize()),
+        columns=tuple(
+            Column(
+                name=heading,
+                unit=scales[key][1] if key in numbers else "",
+                is_text=key not in numbers,
+            )
+            for key, heading in columns.items()
+        ),
+        rows=tuple(tuple(_text(row[key], scales[key][0]) for key in columns) for row in rows),
+    )
 
 
 def _print_profile(profile: Profile, sources: dict[str, Source]) -> None:
     """Print a table of the numbers, then their notes, then the sources by their number."""
-    console = _console()
     numbers = {key: str(number) for number, key in enumerate(sources, start=1)}
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("quantity", "value", "+/-", "kind", "source"):
-        justify: Literal["right", "left"] = "left" if heading in {"quantity", "kind"} else "right"
-        table.add_column(heading, justify=justify, overflow="fold")
-    for key, entry in entries(profile):
-        table.add_row(escape(key), *_cells(entry), entry.kind, numbers[entry.source])
-    console.print(escape(f"{profile.id}, revision {profile.revision}: {profile.name}"))
-    console.print(table)
+    table = Table(
+        title=f"{profile.id}, revision {profile.revision}: {profile.name}",
+        columns=tuple(
+            Column(name=name, is_text=name in {"quantity", "kind"})
+            for name in ("quantity", "value", "+/-", "kind", "source")
+        ),
+        rows=tuple(
+            (key, *_cells(entry), entry.kind, numbers[entry.source])
+            for key, entry in entries(profile)
+        ),
+    )
+    sys.stdout.write(f"{table_text(table, page())}\n")
     if isinstance(profile, Link) and profile.fit is not None:
-        _print_fit(profile.fit, console)
+        _print_lines((*_fit_lines(profile.fit), ""))
     notes = [f"  {key}: {entry.note}" for key, entry in entries(profile) if entry.note]
     titles = [f"  {numbers[key]}  {source.title} {source.url}" for key, source in sources.items()]
-    for line in ("Notes", *notes, "", "Sources", *titles):
-        console.print(escape(line.rstrip()), soft_wrap=True)
+    _print_lines(("Notes", *notes, "", "Sources", *titles))
 
 
-def _print_fit(fit: Fit, console: Console) -> None:
-    """Print where the fitted numbers come from, where they hold and how well."""
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines, folded where somebody looks; addresses stay whole."""
+    for line in lines:
+        folded = wrap(
+            line,
+            page().width,
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        sys.stdout.write("".join(f"{part}\n" for part in folded or [""]))
+
+
+def _fit_lines(fit: Fit) -> Iterator[str]:
+    """Yield where the fitted numbers come from, where they hold and how well."""
     small, large = fit.smallest_bytes / MIB, fit.largest_bytes / MIB
     ranks = f"{fit.fewest_ranks} to {fit.most_ranks} GPUs"
     median = fit.median_error_large, fit.median_error_medium, fit.median_error_small
-    lines = [
-        "Fit",
-        f"  {fit.command}, {fit.date}",
-        f"  {fit.points:,} points of {', '.join(fit.sources)}",
-        f"  messages of {small:,.4g} to {large:,.6g} MiB, {ranks}",
-        f"  median error above 16 MiB, from 1 MiB, below: {', '.join(map(_share, median))}",
-    ]
+    yield "Fit"
+    yield f"  {fit.command}, {fit.date}"
+    yield f"  {fit.points:,} points of {', '.join(fit.sources)}"
+    yield f"  messages of {small:,.4g} to {large:,.6g} MiB, {ranks}"
+    yield f"  median error above 16 MiB, from 1 MiB, below: {', '.join(map(_share, median))}"
     if fit.held_out:
         held = fit.held_out_error_large, fit.held_out_error_medium, fit.held_out_error_small
-        lines.append(f"  the same held out: {', '.join(map(_share, held))} ({fit.held_out})")
-    for line in (*lines, ""):
-        console.print(escape(line), soft_wrap=True)
+        yield f"  the same held out: {', '.join(map(_share, held))} ({fit.held_out})"
 
 
 def _share(error: float | None) -> str:
@@ -220,7 +232,7 @@ def _share(error: float | None) -> str:
 def _cells(entry: Quantity | Choice) -> tuple[str, str]:
     """Return the value with its unit, and its uncertainty."""
     if isinstance(entry, Choice):
-        return escape(entry.value), ""
+        return entry.value, ""
     scale, unit = _SCALES.get(entry.unit, (1, entry.unit))
     if unit == "GiB" and entry.value < scale:
         scale, unit = MIB, "MiB"
@@ -233,13 +245,6 @@ def _text(value: str | float | None, scale: float) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else f"{value / scale:,.4g}"
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED_WIDTH
-    return console
 
 
 def _print_json(document: dict[str, Any]) -> None:

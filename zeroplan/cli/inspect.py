@@ -17,7 +17,9 @@ app = typer.Typer(add_completion=False)
 def inspect(
     model: Annotated[
         str | None,
-        typer.Argument(help="Preset (llama-3.1-70b), path to a config.json, or size (70b)."),
+        typer.Argument(
+            metavar="MODEL", help="Preset (llama-3.1-70b), path to a config.json, or size (70b)."
+        ),
     ] = None,
     *,
     sequence_length: Annotated[

@@ -53,6 +53,21 @@ class _LightParameters:
 class LightCommand(_LightParameters, TyperCommand):
     """A command whose options are text or switches."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help page with the names of all flags whole, in two lines where they are long."""
+        from typer import rich_utils  # noqa: PLC0415  # for a help page only
+
+        class Whole(rich_utils.OptionHighlighter):
+            """Colour flags; typer cuts those that are wider than their column."""
+
+            def __call__(self, text: Any) -> Any:
+                shown = super().__call__(text)
+                shown.overflow = "fold"
+                return shown
+
+        rich_utils.highlighter = Whole()
+        super().format_help(ctx, formatter)
+
 
 class LightGroup(_LightParameters, TyperGroup):
     """A group that imports a command when it is asked for."""
@@ -64,7 +79,10 @@ class LightGroup(_LightParameters, TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the signature is typer's
         """Import a command by name."""
         if cmd_name not in COMMANDS:
-            raise UsageError(f"no command {cmd_name!r}.{perhaps(cmd_name, COMMANDS)}")
+            raise UsageError(
+                f"no command {cmd_name!r}.{perhaps(cmd_name, COMMANDS)}"
+                " `zeroplan --help` lists the commands."
+            )
         command = get_command(import_module(f"zeroplan.cli.{cmd_name}").app)
         command.name = cmd_name
         return command

@@ -19,6 +19,9 @@ from zeroplan.units import DTYPE_BYTES
 
 __all__ = ["remedies"]
 
+MUCH_PERCENT: Final = 500
+"""From so much more on, a change is told as a multiple. [%]"""
+
 LEAST_SHARE: Final = 0.01
 """Share of the peak that a change must save, and that what it acts on must have."""
 
@@ -215,4 +218,6 @@ def _sent(now: StrategyEstimate, then: StrategyEstimate) -> str:
     percent = 100 * (after / before - 1) if before else 0.0
     if abs(percent) < 1:
         return ""
+    if percent >= MUCH_PERCENT:
+        return f"sends {after / before:,.0f} times as much"
     return f"sends {abs(percent):.0f} % {'more' if percent > 0 else 'less'}"

@@ -61,7 +61,7 @@ def host_table(answer: Estimate) -> Table | None:
         _Figure("check­point", lambda each: _gib(each.memory.checkpoint_bytes)),
         _Figure("verdict", _host_verdict, is_text=True),
     )
-    has = "not known" if available is None else f"{text(_gib(available))} there"
+    has = "size not known" if available is None else f"{text(_gib(available))} there"
     return _table(f"Host memory per node [GiB], {has}", figures, answer)
 
 

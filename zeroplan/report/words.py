@@ -107,8 +107,9 @@ def _fastest(each: StrategyEstimate) -> str:
     if time.low_seconds is not None and time.high_seconds is not None:
         seconds += f" ({significant(time.low_seconds)} to {significant(time.high_seconds)} s)"
     bound = (time.bound_by or "an unknown part").replace("_", " ")
-    sentence = f"Fastest that fits: {each.strategy}, {seconds}, bound by {bound}"
-    if time.exposed_communication_seconds is None:
+    tight = " (tight)" if each.verdict == "tight" else ""
+    sentence = f"Fastest that fits: {each.strategy}{tight}, {seconds}, bound by {bound}"
+    if time.exposed_communication_seconds is None or not each.communication.wire_bytes:
         return f"{sentence}."
     exposed = significant(time.exposed_communication_seconds)
     return f"{sentence}; it waits {exposed} s for communication."

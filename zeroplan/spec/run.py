@@ -206,8 +206,8 @@ class ShardingChoice:
     backward_prefetch: BackwardPrefetch = "pre"
     """fsdp1: gather the next unit before a unit's backward, after it, or when its turn comes."""
     forward_prefetch_blocks: Depth = 0
-    """fsdp2, hsdp: blocks that each block gathers ahead in forward
-    (`set_modules_to_forward_prefetch`); 0 is the implicit prefetch. [blocks]"""
+    """fsdp2, hsdp: blocks that each block gathers ahead in forward (explicit prefetch); 0 is the
+    implicit prefetch. [blocks]"""
     backward_prefetch_blocks: Depth = 0
     """The same in backward, where the implicit prefetch gathers one ahead. [blocks]"""
     fp8_all_gather: bool = False
