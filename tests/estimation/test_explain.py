@@ -198,6 +198,13 @@ def test_remedies_lower_the_peak_best_first(case: int) -> None:
         assert each.peak_allocated_bytes == peak - each.saved_bytes
 
 
+@pytest.mark.parametrize(("where", "off"), [("none", ""), ("cpu", " and what is off the GPU")])
+def test_the_step_says_which_terms_are_not_in_its_sum(where: str, off: str) -> None:
+    told = explain(model="1b", gpus=8, strategy="zero3", offload_optimizer=where)
+    assert told.time_terms[-1].name == "step"
+    assert told.time_terms[-1].formula == f"all of these but the collectives{off}"
+
+
 def test_a_remedy_that_sends_many_times_as_much_says_so() -> None:
     asked: dict[str, Any] = {"model": "8b", "gpus": 8, "lora_rank": 16}
     told = explain(**asked, strategy="zero1")

@@ -56,7 +56,7 @@ def time_terms(case: Case) -> tuple[Term, ...]:
         slower = max(0.0, (time.compute_seconds or 0.0) - alone)
         terms.append(_seconds("launches and contention", slower, LONGER))
         terms.append(_seconds("waiting", waits, "communication that compute does not hide"))
-        off = _offload(case.step, time)
+        off = tuple(_offload(case.step, time))
         but = "the collectives and what is off the GPU" if off else "the collectives"
         terms += [*off, _seconds("step", time.step_seconds, f"all of these but {but}")]
     return tuple(terms)
