@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric
-from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.offload import OffloadPrice
-from zeroplan.compute.price import Work, work
+from zeroplan.compute.price import Work, Works
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, Event, Transfer
 from zeroplan.timing.host import HostPrice
@@ -31,45 +30,37 @@ class EventPrice(NamedTuple):
     work: Work
 
 
-@dataclass(slots=True)
-class Prices:
-    """Prices of one GPU, its host and its links; what is the same is priced once."""
+@dataclass(eq=False, repr=False)
+class Prices(dict[Event, EventPrice]):
+    """What events take on one GPU, its host and its links, found when it is first asked for."""
 
-    gpu: GpuPrice
+    works: Works
     wires: Fabric
     host: HostPrice
-    fuses: bool
     offload: OffloadPrice | None
     """None where nothing that leaves the GPU takes time."""
-    of_events: dict[int, EventPrice] = field(default_factory=dict)
-    """By identity."""
     of_steps: dict[int, tuple[Work, float]] = field(default_factory=dict)
-    """With what the host needs; by identity: equal blocks share their steps. [s]"""
+    """With what the host needs [s]; by identity: equal blocks share their steps."""
     of_collectives: dict[Collective, float] = field(default_factory=dict)
 
-    def of(self, event: Event) -> EventPrice:
-        """Return what an event takes."""
-        known = self.of_events.get(id(event))
-        if known is None:
-            known = self.of_events[id(event)] = self._event(event)
-        return known
-
-    def _event(self, event: Event) -> EventPrice:
+    def __missing__(self, event: Event) -> EventPrice:
+        """Price an event; what it has in common with others is priced once."""
         done, issue = self._steps(event.steps)
         call = event.collective
-        return EventPrice(
-            kernels=done.seconds + event.traffic_bytes / self.gpu.bytes_per_second,
+        price = self[event] = EventPrice(
+            kernels=done.seconds + event.traffic_bytes / self.works.gpu.bytes_per_second,
             sent=0.0 if call is None else self._collective(call),
             moved=self._moved(event.transfer, done),
             issue=issue + self.host.event_seconds(event, done),
             line="" if call is None else f"communicator of {call.group.name}",
             work=done,
         )
+        return price
 
     def _steps(self, steps: tuple[Step, ...]) -> tuple[Work, float]:
         known = self.of_steps.get(id(steps))
         if known is None:
-            done = work(steps, self.gpu, fuses=self.fuses)
+            done = self.works.of(steps)
             known = self.of_steps[id(steps)] = done, self.host.steps_seconds(steps, done)
         return known
 

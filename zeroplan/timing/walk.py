@@ -1,11 +1,11 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
-from collections import defaultdict
 from typing import Final
 
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.offload import OffloadPrice
+from zeroplan.compute.price import Works
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Repeat, Script
 from zeroplan.timing.host import NO_HOST, HostPrice
@@ -106,7 +106,7 @@ class _Walk:
         }
 
     def _pass(self, event: Event) -> None:
-        kernels, sent, moved, issue, line, _ = self.prices.of(event)
+        kernels, sent, moved, issue, line, _ = self.prices[event]
         clocks, later = self.clocks, self._later
         stream = event.stream if self.overlaps else "compute"
         ready = clocks.get(stream, 0.0)
@@ -136,7 +136,7 @@ class _Walk:
             if name in self.clocks:
                 busy = self._later(busy, self.clocks[name])
         self._later(busy, end)
-        return self.prices.gpu.overlap_slowdown * (min(busy, end) - start)
+        return self.prices.works.gpu.overlap_slowdown * (min(busy, end) - start)
 
     def _later(self, clock: float, other: float) -> float:
         """Return the later of two times and note by how much the first one is."""
@@ -154,6 +154,7 @@ def walk(
     overlaps: bool = True,
     fuses: bool = False,
     offload: OffloadPrice | None = None,
+    works: Works | None = None,
 ) -> Timing:
     """Run a script on one clock per stream, and one for the host that issues it.
 
@@ -162,24 +163,22 @@ def walk(
     training loops read the loss or the norm of the last one. A communicator runs one collective at
     a time, whatever streams they are on (pytorch#186335). Without overlap (gloo) collectives run on
     the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
-    priced by `offload`; a second run without it shows how much of the waiting that is.
+    priced by `offload`; a second run without it shows how much of the waiting that is. Operations
+    that other scripts have as well are taken from `works`, those of the same GPU.
     """
-    prices = Prices(gpu, wires, host, fuses, offload)
+    works = works or Works(gpu, fuses)
+    prices = Prices(works, wires, host, offload)
     ran = _run(script, prices, overlaps=overlaps)
     step, sums, waits = ran.end, _sums(script, prices), 0.0
-    if sums["offload"]:
-        other = _run(script, Prices(gpu, wires, host, fuses, None), overlaps=overlaps)
+    if sums["offload_seconds"]:
+        other = _run(script, Prices(works, wires, host, None), overlaps=overlaps)
         waits = step - ran.compute - (other.end - other.compute)
     return Timing(
         step_seconds=step,
         compute_seconds=ran.compute,
-        optimizer_seconds=sums["optimizer"],
-        communication_seconds=sums["communication"],
-        matmul_seconds=sums["matmul"],
-        attention_seconds=sums["attention"],
         host_seconds=ran.idle,
-        offload_seconds=sums["offload"],
         exposed_offload_seconds=waits,
+        **sums,
     )
 
 
@@ -191,15 +190,21 @@ def _run(script: Script, prices: Prices, *, overlaps: bool) -> _Walk:
 
 def _sums(script: Script, prices: Prices) -> dict[str, float]:
     """Seconds by kind of all that takes as long whenever it happens."""
-    sums = defaultdict[str, float](float)
+    communication = offload = matmul = attention = optimizer = 0.0
     for event, times in script.calls():
-        price = prices.of(event)
-        sums["communication"] += times * price.sent
-        sums["offload"] += times * price.moved
-        if event.stream == "compute":
-            sums["matmul"] += times * price.work.matmul_seconds
-            sums["attention"] += times * price.work.attention_seconds
+        kernels, sent, moved, _, _, work = prices[event]
+        communication += times * sent
+        offload += times * moved
+        on_gpu = event.stream == "compute"
+        if on_gpu:
+            matmul += times * work.matmul_seconds
+            attention += times * work.attention_seconds
         if event.phase == "optimizer":
-            on_gpu = price.kernels if event.stream == "compute" else 0.0
-            sums["optimizer"] += times * (on_gpu + price.moved)
-    return sums
+            optimizer += times * (moved + kernels * on_gpu)
+    return {
+        "communication_seconds": communication,
+        "offload_seconds": offload,
+        "matmul_seconds": matmul,
+        "attention_seconds": attention,
+        "optimizer_seconds": optimizer,
+    }
