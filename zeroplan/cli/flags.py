@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperOption
 
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
@@ -43,6 +44,14 @@ class SpecCommand(LightCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Write out the values that switches leave unsaid; nothing at all asks for help."""
         return super().parse_args(ctx, _spelled_out(args) or ["--help"])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the keys, whose sentences no answer needs."""
+        of_keys = {_parameter_name(dotted): key for dotted, key in keys().items()}
+        for option in self.params:
+            if isinstance(option, TyperOption) and option.help is None:
+                option.help = _help(of_keys[str(option.name)])
+        super().format_help(ctx, formatter)
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
@@ -90,7 +99,6 @@ def _option(dotted: str) -> inspect.Parameter:
     option = typer.Option(
         *filter(None, (_flag(dotted), _SHORT.get(dotted))),
         metavar=kind(key.hint),
-        help=_help(key),
         rich_help_panel=_PANELS[key.table],
         autocompletion=(lambda: words) if words else None,
     )
@@ -107,7 +115,7 @@ def _help(key: Key) -> str:
     facts = [describe(key.hint)] if kind(key.hint) == "WORD" else []
     if key.default is not MISSING:
         facts.append(f"default: {spelled(key.default)}")
-    sentence = _sentences()[key.record.__name__, key.name]
+    sentence = inspect.cleandoc(_sentences()[key.record.__name__, key.name])
     return f"{sentence} [{'; '.join(facts)}]".removesuffix(" []").replace("[", "\\[")
 
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from zeroplan.compute.gemm import gemm_seconds
 from zeroplan.compute.gpu import GpuPrice
-from zeroplan.records import dataclass
+from zeroplan.records import dataclass, field
 from zeroplan.units import FP8, Guess, Size, maximum
 from zeroplan.workload.changes import Step
 from zeroplan.workload.tape import Matmul, Operation
 
-__all__ = ["FLOAT8_EFFICIENCY", "HALF_RATE_KEYS", "Work", "kernels", "work"]
+__all__ = ["FLOAT8_EFFICIENCY", "HALF_RATE_KEYS", "Work", "Works", "kernels", "work"]
 
 HALF_RATE_KEYS: Final = Guess(
     name="keys at which fused attention reaches half its rate",
@@ -31,6 +31,9 @@ FLOAT8_EFFICIENCY: Final = Guess(
     "said; with the profiles' fp8 rates, of inference kernels, they would be 11 and 34 %",
 )
 
+KEPT: Final = 4096
+"""Operations that are kept with their prices: those of a hundred models. [count]"""
+
 ATTENTION_BACKWARD_KERNELS: Final = 3
 """Preparation, gradients, conversion: flash attention's backward."""
 
@@ -49,32 +52,57 @@ class Work:
     """What goes to the host or comes from there meanwhile. [B]"""
 
 
-def work(steps: Iterable[Step], price: GpuPrice, *, fuses: bool = False) -> Work:
-    """Time of a run of operations, whose kernels run one after the other.
+@dataclass(slots=True)
+class Works:
+    """Work on one GPU; an operation that many runs share is priced once."""
 
-    Compiled code fuses memory-bound operations that follow one another into one kernel.
-    """
-    total: Size = 0.0
-    kinds: dict[str, Size] = {"matmul": 0.0, "attention": 0.0}
-    counts = {"forward": 0, "backward": 0}
-    steps = tuple(steps)
-    for group in _groups(steps, fuses=fuses):
-        step = group[0]
-        count = kernels(step) if len(group) == 1 else 1
-        seconds = maximum(_seconds(group, price), count * price.kernel_seconds)
-        total = total + seconds
-        counts[step.direction] += count
-        if step.operation.matmuls:
-            kind = "attention" if step.operation.kernel == "attention" else "matmul"
-            kinds[kind] = kinds[kind] + seconds
-    return Work(
-        seconds=total,
-        matmul_seconds=kinds["matmul"],
-        attention_seconds=kinds["attention"],
-        forward_kernels=counts["forward"],
-        backward_kernels=counts["backward"],
-        moved_bytes=sum(step.moved_bytes for step in steps),
-    )
+    gpu: GpuPrice
+    fuses: bool = False
+    known: dict[tuple[int, str], tuple[Operation, Size]] = field(default_factory=dict)
+    """Seconds of operations by identity, which they keep as long as they are kept here."""
+
+    def of(self, steps: Iterable[Step]) -> Work:
+        """Time of a run of operations, whose kernels run one after the other.
+
+        Compiled code fuses memory-bound operations that follow one another into one kernel.
+        """
+        total: Size = 0.0
+        kinds: dict[str, Size] = {"matmul": 0.0, "attention": 0.0}
+        counts = {"forward": 0, "backward": 0}
+        steps = tuple(steps)
+        for group in _groups(steps, fuses=self.fuses):
+            step = group[0]
+            count = kernels(step) if len(group) == 1 else 1
+            seconds = maximum(self._seconds(group), count * self.gpu.kernel_seconds)
+            total = total + seconds
+            counts[step.direction] += count
+            if step.operation.matmuls:
+                kind = "attention" if step.operation.kernel == "attention" else "matmul"
+                kinds[kind] = kinds[kind] + seconds
+        return Work(
+            seconds=total,
+            matmul_seconds=kinds["matmul"],
+            attention_seconds=kinds["attention"],
+            forward_kernels=counts["forward"],
+            backward_kernels=counts["backward"],
+            moved_bytes=sum(step.moved_bytes for step in steps),
+        )
+
+    def _seconds(self, group: tuple[Step, ...]) -> Size:
+        if len(group) > 1:
+            return _seconds(group, self.gpu)
+        operation, direction = group[0].operation, group[0].direction
+        if len(self.known) == KEPT:
+            self.known.clear()
+        key = id(operation), direction
+        if key not in self.known:
+            self.known[key] = operation, _seconds(group, self.gpu)
+        return self.known[key][1]
+
+
+def work(steps: Iterable[Step], price: GpuPrice, *, fuses: bool = False) -> Work:
+    """Time of a run of operations on a GPU."""
+    return Works(price, fuses).of(steps)
 
 
 def kernels(step: Step) -> int:

@@ -17,6 +17,7 @@ from zeroplan.estimation.steps import (
     Structure,
     WrittenStep,
     counted_model,
+    priced,
     shared,
     structure,
     timed,
@@ -90,7 +91,8 @@ def answer(question: Question) -> record.Estimate:
 
 
 def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
-    written = _written(structure(question, row))
+    asked = structure(question, row)
+    written = _written(asked)
     plan = written.plan
     device, memory = _memory(question, written)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
@@ -105,6 +107,7 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
             offload=offload_price(question.gpu, ranks_per_node(question.run)),
             overlaps=overlaps,
             fuses=compiled,
+            works=priced(asked.trained, price, fuses=compiled),
         )
     )
     return record.StrategyEstimate(

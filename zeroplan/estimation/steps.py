@@ -12,6 +12,7 @@ from typing import Final
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.offload import OffloadPrice
+from zeroplan.compute.price import Works
 from zeroplan.estimation.resolve import Question, strategy_groups
 from zeroplan.memory.walk import Trace, trace
 from zeroplan.records import dataclass, field, replace
@@ -35,6 +36,7 @@ __all__ = [
     "Structure",
     "WrittenStep",
     "counted_model",
+    "priced",
     "shared",
     "structure",
     "timed",
@@ -97,6 +99,8 @@ class Clocked:
     offload: OffloadPrice
     overlaps: bool
     fuses: bool
+    works: Works = field(compare=False)
+    """Prices of operations that strategies share."""
 
     def __hash__(self) -> int:
         """Leave the links' figures to the comparison."""
@@ -137,6 +141,12 @@ def shared(trained: Trained) -> Counted:  # noqa: ARG001  # it is the key
     return {}
 
 
+@lru_cache(maxsize=KEPT)
+def priced(trained: Trained, price: GpuPrice, *, fuses: bool) -> Works:  # noqa: ARG001  # a key
+    """Return where prices of this model's operations on a GPU are kept, for all strategies."""
+    return Works(price, fuses)
+
+
 def counted_model(
     question: Question, counted: Counted, *, autocast: bool, part: Tuning | None = None
 ) -> tuple[Workload, Joined]:
@@ -175,4 +185,5 @@ def timed(run: Clocked) -> Timing:
         overlaps=run.overlaps,
         fuses=run.fuses,
         offload=run.offload,
+        works=run.works,
     )

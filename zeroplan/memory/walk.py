@@ -6,7 +6,7 @@ from typing import get_args
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Phase, Pool, Repeat, Script
 from zeroplan.schedule.optimizer import OPTIMIZER_STATES
-from zeroplan.units import Size, maximum
+from zeroplan.units import Size
 from zeroplan.workload.changes import Category, Change
 
 __all__ = ["Peak", "Trace", "peak_before_update", "peaks", "trace"]
@@ -85,11 +85,12 @@ class _Walk:
         best = self.found.get(event.phase)
         if best is None:
             best = self._record(event.phase, self.total, dict(self.live), None, None)
-        if not event.changes:
+        changes = event.changes
+        if not changes:
             return
-        summary = self.summaries.get(id(event.changes))
+        summary = self.summaries.get(id(changes))
         if summary is None:
-            summary = self.summaries[id(event.changes)] = _summarise(event.changes, self.pool_of)
+            summary = self.summaries[id(changes)] = _summarise(changes, self.pool_of)
         if self.total + summary.high_bytes > best.bytes:
             at_peak = {c: self.live[c] + summary.at_high.get(c, 0) for c in CATEGORIES}
             block = None if event.block is None else event.block + shift
@@ -99,7 +100,7 @@ class _Walk:
         self.total += summary.net_bytes
         for pool, (net, high) in summary.pools.items():
             live, highest = self.pools[pool]
-            self.pools[pool] = live + net, maximum(highest, live + high)
+            self.pools[pool] = live + net, max(highest, live + high)
 
     def _record(
         self,
@@ -147,12 +148,13 @@ def _summarise(changes: tuple[Change, ...], pool_of: Mapping[Category, Pool]) ->
     at_high: dict[Category, Size] = {}
     pools: dict[Pool, tuple[Size, Size]] = {}
     for change in changes:
-        net[change.category] = net.get(change.category, 0) + change.bytes
-        total += change.bytes
+        category, size = change.category, change.bytes
+        net[category] = net.get(category, 0) + size
+        total += size
         if total > high:
             high, at_high = total, dict(net)
-        pool = pool_of.get(change.category, "compute")
+        pool = pool_of.get(category, "compute")
         live, highest = pools.get(pool, (0, 0))
-        live += change.bytes
-        pools[pool] = live, maximum(highest, live)
+        live += size
+        pools[pool] = live, max(highest, live)
     return _Summary(net, total, high, at_high, pools)

@@ -86,17 +86,22 @@ class HostPrice:
     gradient_seconds: float = 0.0
     module_seconds: float = 0.0
 
-    def issue_seconds(self, event: Event, work: Work) -> Size:
-        """Time in which the host issues an event. [s]"""
-        forward, backward = work.forward_kernels, work.backward_kernels + event.launches
-        seconds: Size = forward * self.forward_seconds + backward * self.backward_seconds
+    def steps_seconds(self, steps: tuple[Step, ...], work: Work) -> float:
+        """Time in which the host issues operations: their kernels and the hooks around them. [s]"""
+        kernels = work.forward_kernels * self.forward_seconds
+        kernels += work.backward_kernels * self.backward_seconds
+        gradients = sum(len(step.gradients) for step in steps)
+        modules = sum(_in_module(step) for step in steps)
+        return kernels + gradients * self.gradient_seconds + modules * self.module_seconds
+
+    def event_seconds(self, event: Event, work: Work) -> Size:
+        """Time in which the host issues what an event does besides its operations. [s]"""
+        seconds = event.launches * self.backward_seconds
         if event.collective is not None:
             seconds += self.collective_seconds
-        if event.phase == "backward" and forward:
+        if event.phase == "backward" and work.forward_kernels:
             seconds += self.checkpoint_seconds
-        gradients = sum(len(step.gradients) for step in event.steps)
-        modules = sum(_in_module(step) for step in event.steps)
-        return seconds + gradients * self.gradient_seconds + modules * self.module_seconds
+        return seconds
 
 
 def _in_module(step: Step) -> bool:

@@ -1,0 +1,79 @@
+"""What the events of a step take, before any of them waits."""
+
+from typing import NamedTuple
+
+from zeroplan.comm.collectives import collective_seconds
+from zeroplan.comm.fabric import Fabric
+from zeroplan.compute.offload import OffloadPrice
+from zeroplan.compute.price import Work, Works
+from zeroplan.records import dataclass, field
+from zeroplan.schedule.events import Collective, Event, Transfer
+from zeroplan.timing.host import HostPrice
+from zeroplan.workload.changes import Step
+
+__all__ = ["EventPrice", "Prices"]
+
+
+class EventPrice(NamedTuple):
+    """What one event takes. [s]"""
+
+    kernels: float
+    """Kernels and copies on the GPU."""
+    sent: float
+    """Its collective."""
+    moved: float
+    """What it moves outside the GPU's memory."""
+    issue: float
+    """On the host."""
+    line: str
+    """Name of the clock of the communicator that it uses, if any."""
+    work: Work
+
+
+@dataclass(eq=False, repr=False)
+class Prices(dict[Event, EventPrice]):
+    """What events take on one GPU, its host and its links, found when it is first asked for."""
+
+    works: Works
+    wires: Fabric
+    host: HostPrice
+    offload: OffloadPrice | None
+    """None where nothing that leaves the GPU takes time."""
+    of_steps: dict[int, tuple[Work, float]] = field(default_factory=dict)
+    """With what the host needs [s]; by identity: equal blocks share their steps."""
+    of_collectives: dict[Collective, float] = field(default_factory=dict)
+
+    def __missing__(self, event: Event) -> EventPrice:
+        """Price an event; what it has in common with others is priced once."""
+        done, issue = self._steps(event.steps)
+        call = event.collective
+        price = self[event] = EventPrice(
+            kernels=done.seconds + event.traffic_bytes / self.works.gpu.bytes_per_second,
+            sent=0.0 if call is None else self._collective(call),
+            moved=self._moved(event.transfer, done),
+            issue=issue + self.host.event_seconds(event, done),
+            line="" if call is None else f"communicator of {call.group.name}",
+            work=done,
+        )
+        return price
+
+    def _steps(self, steps: tuple[Step, ...]) -> tuple[Work, float]:
+        known = self.of_steps.get(id(steps))
+        if known is None:
+            done = self.works.of(steps)
+            known = self.of_steps[id(steps)] = done, self.host.steps_seconds(steps, done)
+        return known
+
+    def _collective(self, collective: Collective) -> float:
+        known = self.of_collectives.get(collective)
+        if known is None:
+            known = self.of_collectives[collective] = collective_seconds(collective, self.wires)
+        return known
+
+    def _moved(self, transfer: Transfer | None, done: Work) -> float:
+        """Time of what leaves the GPU: an event's own transfer, and offloaded activations. [s]"""
+        if self.offload is None or (transfer is None and not done.moved_bytes):
+            return 0.0
+        rates = self.offload.bytes_per_second
+        own = 0.0 if transfer is None else transfer.bytes / rates[transfer.route]
+        return float(own + done.moved_bytes / rates["pinned copy"])

@@ -1,0 +1,80 @@
+"""When the copies of a repeat have become even: those that follow do as the last one did.
+
+A clock's new value is a maximum of sums of old ones. So each copy advances every clock as the copy
+before it did, as long as each of these maxima is decided by the same side.
+"""
+
+from typing import Final, NamedTuple
+
+__all__ = ["Copy", "carried", "even_copies"]
+
+STEADY: Final = 1e-10
+"""Difference below which clocks show the same, as a share of the latest one. [1]"""
+
+Clocks = dict[str, float]
+
+
+class Copy(NamedTuple):
+    """What one copy of a repeat did. [s]"""
+
+    advances: Clocks
+    """Of the clocks that moved."""
+    leads: list[float]
+    """At every wait, by how much the waiting side was the later one."""
+
+
+def carried(earlier: Copy, last: Copy, copies: int) -> list[float]:
+    """Carry the leads of two copies on to one that comes so many copies later.
+
+    Copies with different numbers of waits (inner repeats that were cut short) go on evenly only
+    where all clocks advance alike, which changes no lead.
+    """
+    if len(earlier.leads) != len(last.leads):
+        return last.leads
+    return [b + copies * (b - a) for a, b in zip(earlier.leads, last.leads, strict=True)]
+
+
+def even_copies(earlier: Copy, last: Copy, clocks: Clocks, left: int) -> int:
+    """Count the copies, of those left, that go on as the last two did."""
+    tolerance = STEADY * max(clocks.values())
+    if _moved_on(last, clocks, tolerance):
+        return left
+    return _until_met(earlier, last, left, tolerance) if _keep_pace(earlier, last, tolerance) else 0
+
+
+def _moved_on(last: Copy, clocks: Clocks, tolerance: float) -> bool:
+    """Whether all clocks advanced alike, and those that stand still decide nothing any more."""
+    moved = last.advances
+    if not moved:
+        return True
+    if max(moved.values()) - min(moved.values()) > tolerance:
+        return False
+    begun = min(clocks[name] - advance for name, advance in moved.items())
+    return all(clock <= begun or name in moved for name, clock in clocks.items())
+
+
+def _keep_pace(earlier: Copy, last: Copy, tolerance: float) -> bool:
+    """Whether each clock advanced as before, at a pace of its own."""
+    return (
+        earlier.advances.keys() == last.advances.keys()
+        and len(earlier.leads) == len(last.leads)
+        and all(
+            abs(advance - earlier.advances[name]) <= tolerance
+            for name, advance in last.advances.items()
+        )
+    )
+
+
+def _until_met(earlier: Copy, last: Copy, left: int, tolerance: float) -> int:
+    """Count the copies before a clock meets another, after which the other side decides.
+
+    Streams that nobody waits for, or a host that is ahead, drift apart: leads change by the same
+    from copy to copy.
+    """
+    even = left
+    for a, b in zip(earlier.leads, last.leads, strict=True):
+        change = b - a
+        final = b + left * change
+        if a * final < 0 and min(abs(a), abs(final)) > tolerance:
+            even = min(even, int(-b / change)) if a * b > 0 else 0
+    return even
