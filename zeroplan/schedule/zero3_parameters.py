@@ -25,8 +25,8 @@ class Parameters:
     plan: Plan
     recorder: Recorder
     elements: tuple[int, ...]
-    recomputing: bool = False
-    """Whether a checkpoint recomputes: what it saved of a parameter outlives the release."""
+    saving: frozenset[int] = frozenset()
+    """What a checkpoint that recomputes saves: it outlives the release."""
     saved: dict[int, int] = field(default_factory=dict)
     """Released parameters that a checkpoint holds until their operation's backward. [B]"""
 
@@ -146,7 +146,7 @@ class Parameters:
         if self.plan.groups.shard.ranks == 1:
             return
         if len(places) == 1:
-            self._drop_sent(owner, places[0])
+            self.drop_sent(owner, places)
             return
         size = sum(self.whole_bytes(place, alone=False) for place in places)
         self.recorder.emit(
@@ -157,9 +157,11 @@ class Parameters:
             traffic_bytes=2 * size,
         )
 
-    def _drop_sent(self, owner: str, place: int) -> None:
-        if self.plan.offload.parameters != "none":
-            size = round_up(self.shard(place) * self.plan.dtypes.parameter)
+    def drop_sent(self, owner: str, places: Iterable[int]) -> None:
+        """Let shards go that came from the host to be gathered one by one."""
+        itemsize, ranks = self.plan.dtypes.parameter, self.plan.groups.shard.ranks
+        if self.plan.offload.parameters != "none" and ranks > 1:
+            size = sum(round_up(self.shard(place) * itemsize) for place in places)
             gone = Change("all_gather_buffers", "shard", -size)
             self.recorder.emit("drop the shard", owner, changes=(gone,))
 
@@ -204,10 +206,8 @@ class Parameters:
             place: self.whole_bytes(place, alone=alone)
             for place, alone in zip(action.parameters, action.alone, strict=True)
         }
-        if self.recomputing:
-            self.saved |= gone
-        else:
-            self._free(owner, gone)
+        self.saved |= {place: size for place, size in gone.items() if place in self.saving}
+        self._free(owner, {place: gone[place] for place in gone if place not in self.saving})
 
     def used(self, owner: str, places: Iterable[int]) -> None:
         """Drop what a checkpoint held of parameters whose gradients are there."""

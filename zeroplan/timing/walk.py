@@ -173,6 +173,7 @@ def walk(
     if sums["offload_seconds"]:
         other = _run(script, Prices(works, wires, host, None), overlaps=overlaps)
         waits = step - ran.compute - (other.end - other.compute)
+        waits = max(0.0, waits)  # a copy can put off the kernels that a collective slows down
     return Timing(
         step_seconds=step,
         compute_seconds=ran.compute,

@@ -8,6 +8,7 @@ backward before the first thing that is trained (torch/csrc/autograd, 2.13).
 
 from collections.abc import Iterator, Sequence
 
+from zeroplan.errors import SpecError
 from zeroplan.records import dataclass, field, replace
 from zeroplan.spec.architecture import Role
 from zeroplan.workload.adapters import beside, packed
@@ -26,19 +27,76 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
     blocks = sum(unit.kind == "block" for unit in units)
     known: dict[tuple[int, bool, frozenset[Role]], Unit] = {}
     arrives, made = False, []
-    root = any(tuning.trains(unit, blocks) for unit in units if unit.kind != "block")
+    outputs: dict[Tensor, Tensor] = {}
+    flat = _flattened_together(units, tuning)
+    biased = _biased(units, tuning)
     for unit in units:
         blocks -= unit.kind == "block"
         roles = tuning.trains(unit, blocks)
-        mixes = bool(tuning.rank or roles) if unit.kind == "block" else root
+        mixes = bool(roles) or _adapted(unit, tuning) or unit in flat
         key = (id(unit), arrives, roles)
         if key not in known:
             flattened = tuning.flattens and mixes
             tuner = _Tuner(unit, batch, tuning, roles, arrives=arrives, flattened=flattened)
+            tuner.now |= outputs
+            tuner.biased = unit.tower in biased
             known[key] = tuner.unit()
         made.append(known[key])
         arrives = known[key].output.differentiable
+        outputs[unit.output] = known[key].output
+    _verify_trained(units, made, tuning)
+    _verify_tied(made, tuning)
     return tuple(made)
+
+
+def _biased(units: Sequence[Unit], tuning: Tuning) -> frozenset[str]:
+    """Return the towers whose blocks share a position bias that is trained (T5)."""
+    from_last, found = sum(unit.kind == "block" for unit in units), set[str]()
+    for unit in units:
+        from_last -= unit.kind == "block"
+        roles = tuning.trains(unit, from_last)
+        if any("relative_attention_bias" in p.name and p.role in roles for p in unit.parameters):
+            found.add(unit.tower)
+    return frozenset(found)
+
+
+def _flattened_together(units: Sequence[Unit], tuning: Tuning) -> frozenset[Unit]:
+    """Return the units of FSDP1's root, if any of them is trained: they share a flat parameter."""
+    tied = any(p.tied_to for unit in units for p in unit.parameters)
+    apart = ("block", "embedding") if tuning.wraps_embedding and not tied else ("block",)
+    root = [unit for unit in units if unit.kind not in apart]
+    blocks = sum(unit.kind == "block" for unit in units)
+    return frozenset(root if any(tuning.trains(unit, blocks) for unit in root) else ())
+
+
+def _adapted(unit: Unit, tuning: Tuning) -> bool:
+    return any(tuning.adapts(p) for p in unit.parameters if p.matmul)
+
+
+def _verify_trained(units: Sequence[Unit], made: Sequence[Unit], tuning: Tuning) -> None:
+    """Refuse adapters without a layer, and parts without a weight."""
+    if tuning.rank and not any(_adapted(unit, tuning) for unit in dict.fromkeys(units)):
+        raise SpecError(
+            f"tuning.lora_targets = {','.join(tuning.targets)!r}: this model has no such linear "
+            "layers; name others, or all-linear."
+        )
+    if not any(p.trainable for unit in dict.fromkeys(made) for p in unit.parameters):
+        raise SpecError(
+            f"tuning.trainable = {','.join(tuning.trained)!r}: this model has no weights there; "
+            "name another part."
+        )
+
+
+def _verify_tied(units: Sequence[Unit], tuning: Tuning) -> None:
+    """Refuse to train one name of a weight that has several: it is one parameter to autograd."""
+    weights = [p for unit in units for p in unit.parameters if p.role in ("embedding", "head")]
+    owner = next((p for p in weights if p.tied_to is None), None)
+    for each in weights:
+        if owner and each.tied_to and each.trainable != owner.trainable:
+            raise SpecError(
+                f"tuning.trainable = {','.join(tuning.trained)!r}: {each.name} is the same "
+                f"parameter as {owner.name}: add both embedding and head, or leave both out."
+            )
 
 
 @dataclass(slots=True)
@@ -54,6 +112,8 @@ class _Tuner:
     """Whether a gradient of what enters is wanted."""
     flattened: bool
     """Whether its frozen weights are views of what is trained."""
+    biased: bool = False
+    """Whether the bias that its stack's blocks share is trained."""
     now: dict[Tensor, Tensor] = field(default_factory=dict)
     """What stands in the place of a tensor from here on."""
     weights: dict[Tensor, Parameter] = field(default_factory=dict)
@@ -146,6 +206,8 @@ class _Tuner:
                 inputs=inputs,
                 outputs=tuple([self._current(t) for t in operation.outputs]),
                 parameters=parameters,
+                opens=tuple(self._summing(operation.opens)),
+                closes=tuple(self._summing(operation.closes)),
                 saved=tuple(self._saved(operation, inputs, trained=trained)) if runs else (),
                 backward_temporaries=temporaries,
                 wanted=min(2, len(asking) + trained),  # also of attention: q and k, then v
@@ -155,9 +217,16 @@ class _Tuner:
 
     def _parameter(self, parameter: Parameter, *, adapter: bool) -> Parameter:
         trains = parameter.trainable and (adapter or parameter.role in self.trained)
-        summed: Summed = parameter.summed if trains else ""
         flattened = self.flattened and not (trains or parameter.packed_itemsize)
+        summed: Summed = parameter.summed if trains or flattened else ""
         return replace(parameter, trainable=trains, summed=summed, flattened=flattened)
+
+    def _summing(self, shared: tuple[Tensor, ...]) -> Iterator[Tensor]:
+        """Yield what blocks still sum a gradient of: states of the stack before, a bias."""
+        for tensor in shared:
+            wanted = self.now[tensor].differentiable if tensor in self.now else self.biased
+            if wanted:
+                yield tensor
 
     def _saved(
         self, operation: Operation, inputs: tuple[Tensor, ...], *, trained: bool
@@ -173,7 +242,9 @@ class _Tuner:
         """Return what an operation makes: without a gradient if nothing before asks for one."""
         if tensor.base is not None:
             base = self._current(tensor.base).storage
-            return replace(tensor, base=base, differentiable=runs and tensor.differentiable)
+            view = replace(tensor, base=base, differentiable=runs and tensor.differentiable)
+            self.now[view] = view
+            return view
         return tensor if runs else replace(tensor, differentiable=False)
 
     def _current(self, tensor: Tensor) -> Tensor:
@@ -181,7 +252,8 @@ class _Tuner:
         if tensor not in self.now:
             if tensor.base is None or tensor.base not in self.now:
                 return tensor
-            self.now[tensor] = replace(tensor, base=self.now[tensor.base].storage)
+            view = replace(tensor, base=self.now[tensor.base].storage)
+            self.now |= {tensor: view, view: view}
         return self.now[tensor]
 
     def _asking(self, output: Tensor) -> Tensor:
