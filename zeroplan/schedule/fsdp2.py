@@ -162,7 +162,9 @@ def _resident(step: _Step, pieces: list[Piece]) -> tuple[Change, ...]:
         for g in step.groups
     ]
     stale = [
-        Change("unsharded_parameters", g.name, g.stale_bytes) for g in step.groups if g.stale_bytes
+        Change("unsharded_parameters", g.name, g.stale_bytes * g.times)
+        for g in step.groups
+        if g.stale_bytes
     ]
     gradients = step.reduce.held(step.groups) if step.plan.keeps_gradients else []
     states = torch_state_changes(pieces, held)

@@ -64,8 +64,8 @@ def fsdp_groups(plan: Plan) -> list[FsdpGroup]:
         return [root, *blocks]
     embedding = _group(plan, "embedding", rest[:-1], reshard=reshard)
     embedding.in_backward = choice.unshard_in_backward
-    if not embedding.in_backward and not isinstance(reshard, bool):
-        embedding.stale_bytes = embedding.parameters.unsharded_bytes(plan.dtypes.used, reshard)
+    if not embedding.in_backward:
+        embedding.stale_bytes = _stale_bytes(plan, embedding)
     return [embedding, *blocks, _group(plan, "norm and head", rest[-1:], reshard=root_reshard)]
 
 
@@ -77,7 +77,7 @@ def _group(
         ranks=plan.groups.shard.ranks,
         float8=plan.choice.fp8_all_gather,
     )
-    return FsdpGroup(
+    group = FsdpGroup(
         name=name,
         units=units,
         parameters=parameters,
@@ -86,3 +86,14 @@ def _group(
         after_forward=reshard,
         has_gradient=plan.keeps_gradients,
     )
+    if not any(plan.units[i].output.differentiable for i in units):
+        group.stale_bytes = _stale_bytes(plan, group)
+    return group
+
+
+def _stale_bytes(plan: Plan, group: FsdpGroup) -> Size:
+    """Return what a forward that resharded to fewer ranks leaves where no backward gathers it. [B]"""
+    ranks = group.after_forward
+    if isinstance(ranks, bool):
+        return 0
+    return group.parameters.unsharded_bytes(plan.dtypes.used, ranks)

@@ -163,11 +163,11 @@ class Reduce:
     def _update(self, group: FsdpGroup) -> None:
         """Update a group's shards one by one where they were reduced, then drop their gradient."""
         hidden = group.name == "block"
-        for p in group.parameters.parameters:
-            piece = Piece(dim0_shard(p.shape, group.parameters.ranks), hidden=hidden)
+        for p in group.trained.parameters:
+            piece = Piece(dim0_shard(p.shape, group.trained.ranks), hidden=hidden)
             held = self.plan.dtypes
             torch_optimizer_step(self.recorder, [piece], held, stream="reduce-scatter")
-        size = group.parameters.flat_shard_bytes(self.plan.dtypes.gradient)
+        size = group.trained.flat_shard_bytes(self.plan.dtypes.gradient)
         gone = Change("gradients", group.name, -size)
         self.recorder.emit("zero_grad", group.name, changes=(gone,))
         group.has_gradient = False
@@ -180,8 +180,8 @@ class Reduce:
         """
         held, offload = self.plan.dtypes, self.plan.offload
         copies = self.plan.groups.replicate.ranks > 1
-        elements = group.parameters.shard_elements
-        size = group.parameters.flat_shard_bytes(held.gradient)
+        elements = group.trained.shard_elements
+        size = group.trained.flat_shard_bytes(held.gradient)
         cast = Change("gradients", REDUCED, size if held.reduce != held.gradient else 0)
         gone = Change("gradients", REDUCED, 0 if copies else -out)
         if copies:

@@ -145,6 +145,7 @@ def _gather_persistent(step: _Step, persistent: frozenset[int]) -> None:
                 for place in range(step.starts[index], step.starts[index + 1]):
                     if place in persistent:
                         step.parameters.gather("persistent parameters", (place,))
+    step.parameters.drop_sent("persistent parameters", persistent)
 
 
 def _structure(step: _Step) -> Structure:

@@ -140,6 +140,7 @@ class _Walk:
     def forward(self, steps: list[Step]) -> Iterator[UnitItem]:
         """Cut a forward run: each leaf ends with its operation."""
         run: list[Step] = []
+        ends = _ends(steps)
         for index, step in enumerate(steps):
             hooks = list(self._enter(step.operation))
             if hooks:
@@ -149,7 +150,7 @@ class _Walk:
             if index == self.stop and step.operation is self.unit.operations[index]:
                 yield Run(part=segment([*run, *steps[index + 1 :]]))
                 return
-            if step.operation.module:
+            if index in ends:
                 yield from _flush(run)
                 yield self._hook(self.open.pop(), fetch=False)
         yield from _flush(run)
@@ -163,8 +164,8 @@ class _Walk:
     ) -> Iterator[UnitItem]:
         """Cut a backward run; recomputation comes before the first operation that saved."""
         run: list[Step] = []
-        waiting = recomputed
-        for step in steps:
+        waiting, ends = recomputed, _ends(steps)
+        for index, step in enumerate(steps):
             hooks = list(self._enter(step.operation))
             if hooks:
                 yield from _flush(run)
@@ -183,13 +184,29 @@ class _Walk:
                 done = tuple(self._place(parameter) for parameter in frozen)
                 yield Run(part=segment(run), gradients=places, frozen=done)
                 run.clear()
-            if step.operation.module:
+            if index in ends:
                 leaf = self.open.pop()
                 if any(tensor.differentiable for tensor in step.operation.inputs):
                     yield self._released(leaf)
         yield from _flush(run)
         if self.unit.input is not None and self.unit.input.differentiable:
             yield from self._leave()
+
+
+def _ends(steps: list[Step]) -> frozenset[int]:
+    """Return the steps with which a leaf module ends: experts in one module are several products."""
+    named = [(index, step.operation.module) for index, step in enumerate(steps)]
+    named = [(index, module) for index, module in named if module]
+    after = [module for _, module in named[1:]]
+    return (
+        frozenset(
+            index
+            for (index, module), then in zip(named, [*after, ""], strict=True)
+            if module != then
+        )
+        if named
+        else frozenset()
+    )
 
 
 def _flush(run: list[Step]) -> Iterator[Run]:

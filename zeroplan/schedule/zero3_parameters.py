@@ -146,7 +146,7 @@ class Parameters:
         if self.plan.groups.shard.ranks == 1:
             return
         if len(places) == 1:
-            self._drop_sent(owner, places[0])
+            self.drop_sent(owner, places)
             return
         size = sum(self.whole_bytes(place, alone=False) for place in places)
         self.recorder.emit(
@@ -157,9 +157,11 @@ class Parameters:
             traffic_bytes=2 * size,
         )
 
-    def _drop_sent(self, owner: str, place: int) -> None:
-        if self.plan.offload.parameters != "none":
-            size = round_up(self.shard(place) * self.plan.dtypes.parameter)
+    def drop_sent(self, owner: str, places: Iterable[int]) -> None:
+        """Let shards go that came from the host to be gathered one by one."""
+        itemsize, ranks = self.plan.dtypes.parameter, self.plan.groups.shard.ranks
+        if self.plan.offload.parameters != "none" and ranks > 1:
+            size = sum(round_up(self.shard(place) * itemsize) for place in places)
             gone = Change("all_gather_buffers", "shard", -size)
             self.recorder.emit("drop the shard", owner, changes=(gone,))
 

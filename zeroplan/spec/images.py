@@ -1,5 +1,6 @@
 """How many images a sequence has, and how many tokens of each a vision tower sees."""
 
+from zeroplan.errors import SpecError
 from zeroplan.records import replace
 from zeroplan.spec.architecture import Architecture, Attention, Block, Stack, Sublayer
 
@@ -28,17 +29,33 @@ def with_images(architecture: Architecture, count: int, tokens: int | None) -> A
         return architecture
     usual = towers[0].positions or 1
     each = tokens or usual
+    _verify_tokens(towers[0], usual, each)
     notes = (note for note in architecture.assumptions if note != image_note(1, usual))
     return replace(
         architecture,
-        stacks=tuple(_widened(stack, usual, count * each) for stack in architecture.stacks),
+        stacks=tuple(_widened(stack, usual, count, each) for stack in architecture.stacks),
         assumptions=(*notes, image_note(count, each)),
     )
 
 
-def _widened(stack: Stack, usual: int, positions: int) -> Stack:
+def _verify_tokens(tower: Stack, usual: int, each: int) -> None:
+    """Refuse fewer tokens than what follows the tower makes one of."""
+    least = max((p.rate[1] for p in tower.tail if p.rate[1] != usual), default=1)
+    if each < least:
+        raise SpecError(
+            f"training.image_tokens = {each}: {tower.name} merges {least} tokens to one; give it "
+            "more."
+        )
+
+
+def _widened(stack: Stack, usual: int, count: int, each: int) -> Stack:
+    """Let a tower see so many images; what pools a whole image still does (CLIP)."""
+    positions = count * each
     if stack.kind == "vision":
-        return replace(stack, positions=positions)
+        tail = tuple(
+            replace(p, rate=(p.rate[0], each)) if p.rate[1] == usual else p for p in stack.tail
+        )
+        return replace(stack, positions=positions, tail=tail)
     changed = {block: _attending(block, usual, positions) for block in dict.fromkeys(stack.blocks)}
     return replace(stack, blocks=tuple(changed[block] for block in stack.blocks))
 

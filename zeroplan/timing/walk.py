@@ -283,6 +283,7 @@ def walk(
     if totals["offload"]:
         other = _Walk(gpu, wires, host, overlaps, fuses, None)
         waits = step - totals["compute"] - other.step_seconds(script) + other.totals["compute"]
+        waits = maximum(0.0, waits)  # a copy can put off the kernels that a collective slows down
     return Timing(
         step_seconds=step,
         compute_seconds=totals["compute"],

@@ -8,6 +8,7 @@ backward before the first thing that is trained (torch/csrc/autograd, 2.13).
 
 from collections.abc import Iterator, Sequence
 
+from zeroplan.errors import SpecError
 from zeroplan.records import dataclass, field, replace
 from zeroplan.spec.architecture import Role
 from zeroplan.workload.adapters import beside, packed
@@ -26,19 +27,36 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
     blocks = sum(unit.kind == "block" for unit in units)
     known: dict[tuple[int, bool, frozenset[Role]], Unit] = {}
     arrives, made = False, []
+    outputs: dict[Tensor, Tensor] = {}
     root = any(tuning.trains(unit, blocks) for unit in units if unit.kind != "block")
     for unit in units:
         blocks -= unit.kind == "block"
         roles = tuning.trains(unit, blocks)
-        mixes = bool(tuning.rank or roles) if unit.kind == "block" else root
+        adapted = any(tuning.adapts(p) for p in unit.parameters if p.matmul)
+        mixes = bool(adapted or roles) if unit.kind == "block" else root
         key = (id(unit), arrives, roles)
         if key not in known:
             flattened = tuning.flattens and mixes
             tuner = _Tuner(unit, batch, tuning, roles, arrives=arrives, flattened=flattened)
+            tuner.now |= outputs
             known[key] = tuner.unit()
         made.append(known[key])
         arrives = known[key].output.differentiable
+        outputs[unit.output] = known[key].output
+    _verify_tied(made, tuning)
     return tuple(made)
+
+
+def _verify_tied(units: Sequence[Unit], tuning: Tuning) -> None:
+    """Refuse to train one name of a weight that has several: it is one parameter to autograd."""
+    weights = [p for unit in units for p in unit.parameters if p.role in ("embedding", "head")]
+    owner = next((p for p in weights if p.tied_to is None), None)
+    for each in weights:
+        if owner and each.tied_to and each.trainable != owner.trainable:
+            raise SpecError(
+                f"tuning.trainable = {','.join(tuning.trained)!r}: {each.name} is the same "
+                f"parameter as {owner.name}: add both embedding and head, or leave both out."
+            )
 
 
 @dataclass(slots=True)
@@ -146,6 +164,7 @@ class _Tuner:
                 inputs=inputs,
                 outputs=tuple([self._current(t) for t in operation.outputs]),
                 parameters=parameters,
+                opens=tuple([t for t in map(self._current, operation.opens) if t.differentiable]),
                 saved=tuple(self._saved(operation, inputs, trained=trained)) if runs else (),
                 backward_temporaries=temporaries,
                 wanted=min(2, len(asking) + trained),  # also of attention: q and k, then v
@@ -155,8 +174,8 @@ class _Tuner:
 
     def _parameter(self, parameter: Parameter, *, adapter: bool) -> Parameter:
         trains = parameter.trainable and (adapter or parameter.role in self.trained)
-        summed: Summed = parameter.summed if trains else ""
         flattened = self.flattened and not (trains or parameter.packed_itemsize)
+        summed: Summed = parameter.summed if trains or flattened else ""
         return replace(parameter, trainable=trains, summed=summed, flattened=flattened)
 
     def _saved(
@@ -173,7 +192,9 @@ class _Tuner:
         """Return what an operation makes: without a gradient if nothing before asks for one."""
         if tensor.base is not None:
             base = self._current(tensor.base).storage
-            return replace(tensor, base=base, differentiable=runs and tensor.differentiable)
+            view = replace(tensor, base=base, differentiable=runs and tensor.differentiable)
+            self.now[view] = view
+            return view
         return tensor if runs else replace(tensor, differentiable=False)
 
     def _current(self, tensor: Tensor) -> Tensor:
@@ -181,7 +202,8 @@ class _Tuner:
         if tensor not in self.now:
             if tensor.base is None or tensor.base not in self.now:
                 return tensor
-            self.now[tensor] = replace(tensor, base=self.now[tensor.base].storage)
+            view = replace(tensor, base=self.now[tensor.base].storage)
+            self.now |= {tensor: view, view: view}
         return self.now[tensor]
 
     def _asking(self, output: Tensor) -> Tensor:
