@@ -16,6 +16,8 @@ def gemm_seconds(product: Matmul, itemsize: int, price: GpuPrice, *, speed: floa
     that the price is of.
     """
     m, n, k = product.m, product.n, product.k
-    compute = product.flop / (price.flop_per_second * speed) * (1.0 + price.matmul_depth / k)
+    compute = (
+        product.flop / (price.flop_per_second * speed) * (1.0 + price.matmul_depth / maximum(k, 1))
+    )
     moved = itemsize * (m * k + k * n + m * n) * product.count
     return price.matmul_start_seconds + maximum(compute, moved / price.bytes_per_second)

@@ -160,7 +160,7 @@ class Coordinator:
         """Wait for an all-gather; its flat buffer goes when all of its parameters were taken."""
         state = self.now
         group = state.in_flight.pop(parameter)
-        secondary = group[0] in state.secondary
+        secondary = parameter in state.secondary  # others of the group may have left a part since
         if parameter not in state.available:
             state.available |= dict.fromkeys(group, len(group) == 1)
             self.actions.append(Action("take", group, secondary=secondary))

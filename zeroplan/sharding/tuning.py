@@ -20,7 +20,7 @@ def tuned_dtypes(held: Dtypes, row: Sharding, run: Run) -> Dtypes:
     in the compute dtype unless the run says otherwise, and torch.autocast then finds nothing to
     cast.
     """
-    if not trains_part(run):
+    if run.tuning.trains_all:
         return held
     choice = run.tuning
     auto = held.compute if choice.lora_rank else held.parameter
@@ -50,7 +50,7 @@ def tuning(held: Dtypes, row: Sharding, run: Run) -> Tuning | None:
     FSDP and DeepSpeed run adapters in the compute dtype. DDP has them as they are stored, and
     torch.autocast casts them.
     """
-    if not trains_part(run):
+    if run.tuning.trains_all:
         return None
     choice = run.tuning
     gathers = row.framework in ("fsdp1", "fsdp2", "deepspeed")
@@ -70,12 +70,6 @@ def tuning(held: Dtypes, row: Sharding, run: Run) -> Tuning | None:
         double=choice.double_quantization,
         storage_itemsize=_storage_itemsize(row, run),
     )
-
-
-def trains_part(run: Run) -> bool:
-    """Whether anything is frozen."""
-    choice = run.tuning
-    return bool(choice.lora_rank) or choice.trainable not in (None, "all")
 
 
 def shards_quantized(row: Sharding, run: Run) -> bool:

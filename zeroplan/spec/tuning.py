@@ -38,3 +38,8 @@ class TuningChoice:
     """nf4: whether the scales are quantised as well."""
     quantization_storage: StorageDtype | None = None
     """nf4: dtype that holds the packed weights; auto is uint8, the compute dtype where sharded."""
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether nothing is frozen."""
+        return not self.lora_rank and self.trainable in (None, "all")

@@ -27,6 +27,7 @@ def verify(run: Run) -> Run:
     _verify_float8(run)
     _verify_offload(run)
     _verify_reference(run)
+    _verify_average(run)
     return run
 
 
@@ -106,8 +107,7 @@ def _verify_tuning(tuning: TuningChoice) -> None:
             f'tuning.trainable = "all" leaves nothing frozen for adapters of rank '
             f"{tuning.lora_rank}: name the parts that are trained beside them, or none."
         )
-    everything = not tuning.lora_rank and tuning.trainable in (None, "all")
-    if tuning.base_quantization != "none" and everything:
+    if tuning.base_quantization != "none" and tuning.trains_all:
         raise SpecError(
             f"tuning.base_quantization = {tuning.base_quantization!r}: quantised weights cannot be "
             "trained; set lora_rank, or name other parts in trainable."
@@ -157,8 +157,10 @@ def _verify_offload(run: Run) -> None:
             f"{training.activation_checkpointing}: only what whole checkpoints keep is offloaded. "
             "Set activation_checkpointing = full or every-K."
         )
-    partly = run.tuning.lora_rank > 0 or run.tuning.trainable not in (None, "all")
-    if partly and not sharding.offload_optimizer == sharding.offload_parameters == "none":
+    if (
+        not run.tuning.trains_all
+        and not sharding.offload_optimizer == sharding.offload_parameters == "none"
+    ):
         raise SpecError(
             "sharding.offload_optimizer and offload_parameters are not modelled beside frozen "
             "parameters by this version: set both to none, or train everything."
@@ -180,11 +182,25 @@ def _verify_offload(run: Run) -> None:
 
 
 def _verify_reference(run: Run) -> None:
-    ranks = run.sharding.reshard_after_forward
+    ranks, tuning = run.sharding.reshard_after_forward, run.tuning
+    if run.training.reference_model and (tuning.lora_rank or tuning.base_quantization != "none"):
+        raise SpecError(
+            "training.reference_model = true beside adapters or quantised weights: the model "
+            "without its adapters is the reference there (disable_adapter of peft). Leave it out."
+        )
     if run.training.reference_model and not isinstance(ranks, bool):
         raise SpecError(
             f"training.reference_model = true does not go with reshard_after_forward = {ranks}: "
             "no backward gathers the copy again. Use true or false."
+        )
+
+
+def _verify_average(run: Run) -> None:
+    average = run.training.ema
+    if average != "none" and not run.tuning.trains_all:
+        raise SpecError(
+            f"training.ema = {average!r} is not modelled beside frozen parameters by this version: "
+            'set ema = "none", or train everything.'
         )
 
 

@@ -32,8 +32,7 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
     for unit in units:
         blocks -= unit.kind == "block"
         roles = tuning.trains(unit, blocks)
-        adapted = any(tuning.adapts(p) for p in unit.parameters if p.matmul)
-        mixes = bool(adapted or roles) if unit.kind == "block" else root
+        mixes = bool(roles) or _adapted(unit, tuning) if unit.kind == "block" else root
         key = (id(unit), arrives, roles)
         if key not in known:
             flattened = tuning.flattens and mixes
@@ -43,8 +42,27 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
         made.append(known[key])
         arrives = known[key].output.differentiable
         outputs[unit.output] = known[key].output
+    _verify_trained(units, made, tuning)
     _verify_tied(made, tuning)
     return tuple(made)
+
+
+def _adapted(unit: Unit, tuning: Tuning) -> bool:
+    return any(tuning.adapts(p) for p in unit.parameters if p.matmul)
+
+
+def _verify_trained(units: Sequence[Unit], made: Sequence[Unit], tuning: Tuning) -> None:
+    """Refuse adapters without a layer, and parts without a weight."""
+    if tuning.rank and not any(_adapted(unit, tuning) for unit in dict.fromkeys(units)):
+        raise SpecError(
+            f"tuning.lora_targets = {','.join(tuning.targets)!r}: this model has no such linear "
+            "layers; name others, or all-linear."
+        )
+    if not any(p.trainable for unit in dict.fromkeys(made) for p in unit.parameters):
+        raise SpecError(
+            f"tuning.trainable = {','.join(tuning.trained)!r}: this model has no weights there; "
+            "name another part."
+        )
 
 
 def _verify_tied(units: Sequence[Unit], tuning: Tuning) -> None:
