@@ -70,17 +70,14 @@ def bucket_script(plan: Plan) -> Script:
 def _resident(step: Step) -> tuple[Change, ...]:
     held, shard = step.plan.dtypes, step.group.shard
     flat = round_up(shard * step.group.ranks * held.parameter)
+    states = state_changes([vector(shard)], held)
     if step.plan.offload:
         way = round_up(max(step.group.elements) * held.compute)
-        return (
-            Change("parameters", "flat parameters", flat),
-            Change("reduce_scatter_buffers", "gradient on its way to the host", way),
-            *inputs_and_buffers(step.plan),
-        )
+        states = [Change("reduce_scatter_buffers", "gradient on its way to the host", way)]
     return (
         Change("parameters", "flat parameters", flat),
         Change("parameters", "frozen parameters", frozen_bytes(step.plan)),
-        *state_changes([vector(shard)], held),
+        *states,
         *reference_model(step.plan),
         *inputs_and_buffers(step.plan),
     )

@@ -175,6 +175,11 @@ def updated_on_host(held: Dtypes, training: TrainingChoice, *, by_torch: bool) -
             f"training.optimizer = {training.optimizer} updates on a GPU, but is asked to be "
             "offloaded: use adamw, or leave it on the GPU."
         )
+    if held.rule.update == "muon":
+        raise SpecError(
+            "training.optimizer = muon exchanges its matrices between GPUs, but is asked to be "
+            "offloaded, which is not modelled: use adamw, or leave it on the GPU."
+        )
     if by_torch and training.optimizer_implementation is None and held.rule.update == "adam":
         return replace(held, implementation="for-loop")
     return held

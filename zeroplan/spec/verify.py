@@ -142,6 +142,11 @@ def _verify_float8(run: Run) -> None:
             f'training.fp8 = "{scaling}" needs model.compile = true: uncompiled casts of torchao go '
             "through fp32 copies."
         )
+    if scaling != "none" and not run.tuning.trains_all:
+        raise SpecError(
+            f'training.fp8 = "{scaling}" is not modelled beside frozen parameters by this version: '
+            'set fp8 = "none", or train everything.'
+        )
     if run.sharding.fp8_all_gather and scaling != "tensorwise":
         raise SpecError(
             "sharding.fp8_all_gather = true needs one scale per weight: set training.fp8 = "
