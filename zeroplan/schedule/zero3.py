@@ -277,7 +277,14 @@ def _copy(
                 root = ()
                 parameters.act(owner, next(left))
             else:
-                parameters.recomputing = item == "recompute"
+                items = step.items(index, forward=False) if item == "recompute" else []
+                parameters.saving = _used(items, start)
+
+
+def _used(items: list[UnitItem], start: int) -> frozenset[int]:
+    """Return the places of the parameters that a unit's backward is done with at some point."""
+    runs = [item for item in items if isinstance(item, Run)]
+    return frozenset(start + p for run in runs for p in (*run.gradients, *run.frozen))
 
 
 def _run(step: _Step, owner: str, run: Run, start: int) -> None:

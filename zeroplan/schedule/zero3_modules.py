@@ -53,8 +53,9 @@ def unit_backward(plan: Plan, index: int) -> list[UnitItem]:
     asks for what it saved, and stops inside the last that saves, whose module thus never ends.
     """
     unit, mode = plan.units[index], plan.checkpointing(index)
-    if not unit.output.differentiable:
-        return []
+    if not unit.output.differentiable:  # at most a sum over the blocks ends here
+        ending = segment(backward(unit))
+        return [Run(part=ending)] if ending.changes else []
     walk, reentrant = _Walk(unit), plan.training.checkpoint_reentrant
     steps = backward(unit, mode, reentrant=reentrant)
     if mode == "none":

@@ -25,8 +25,8 @@ class Parameters:
     plan: Plan
     recorder: Recorder
     elements: tuple[int, ...]
-    recomputing: bool = False
-    """Whether a checkpoint recomputes: what it saved of a parameter outlives the release."""
+    saving: frozenset[int] = frozenset()
+    """What a checkpoint that recomputes saves: it outlives the release."""
     saved: dict[int, int] = field(default_factory=dict)
     """Released parameters that a checkpoint holds until their operation's backward. [B]"""
 
@@ -206,10 +206,8 @@ class Parameters:
             place: self.whole_bytes(place, alone=alone)
             for place, alone in zip(action.parameters, action.alone, strict=True)
         }
-        if self.recomputing:
-            self.saved |= gone
-        else:
-            self._free(owner, gone)
+        self.saved |= {place: size for place, size in gone.items() if place in self.saving}
+        self._free(owner, {place: gone[place] for place in gone if place not in self.saving})
 
     def used(self, owner: str, places: Iterable[int]) -> None:
         """Drop what a checkpoint held of parameters whose gradients are there."""

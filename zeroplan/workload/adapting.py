@@ -29,6 +29,7 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
     arrives, made = False, []
     outputs: dict[Tensor, Tensor] = {}
     root = any(tuning.trains(unit, blocks) for unit in units if unit.kind != "block")
+    biased = _biased(units, tuning)
     for unit in units:
         blocks -= unit.kind == "block"
         roles = tuning.trains(unit, blocks)
@@ -38,6 +39,7 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
             flattened = tuning.flattens and mixes
             tuner = _Tuner(unit, batch, tuning, roles, arrives=arrives, flattened=flattened)
             tuner.now |= outputs
+            tuner.biased = unit.tower in biased
             known[key] = tuner.unit()
         made.append(known[key])
         arrives = known[key].output.differentiable
@@ -45,6 +47,17 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
     _verify_trained(units, made, tuning)
     _verify_tied(made, tuning)
     return tuple(made)
+
+
+def _biased(units: Sequence[Unit], tuning: Tuning) -> frozenset[str]:
+    """Return the towers whose blocks share a position bias that is trained (T5)."""
+    from_last, found = sum(unit.kind == "block" for unit in units), set[str]()
+    for unit in units:
+        from_last -= unit.kind == "block"
+        roles = tuning.trains(unit, from_last)
+        if any("relative_attention_bias" in p.name and p.role in roles for p in unit.parameters):
+            found.add(unit.tower)
+    return frozenset(found)
 
 
 def _adapted(unit: Unit, tuning: Tuning) -> bool:
@@ -90,6 +103,8 @@ class _Tuner:
     """Whether a gradient of what enters is wanted."""
     flattened: bool
     """Whether its frozen weights are views of what is trained."""
+    biased: bool = False
+    """Whether the bias that its stack's blocks share is trained."""
     now: dict[Tensor, Tensor] = field(default_factory=dict)
     """What stands in the place of a tensor from here on."""
     weights: dict[Tensor, Parameter] = field(default_factory=dict)
@@ -182,7 +197,8 @@ class _Tuner:
                 inputs=inputs,
                 outputs=tuple([self._current(t) for t in operation.outputs]),
                 parameters=parameters,
-                opens=tuple([t for t in map(self._current, operation.opens) if t.differentiable]),
+                opens=tuple(self._summing(operation.opens)),
+                closes=tuple(self._summing(operation.closes)),
                 saved=tuple(self._saved(operation, inputs, trained=trained)) if runs else (),
                 backward_temporaries=temporaries,
                 wanted=min(2, len(asking) + trained),  # also of attention: q and k, then v
@@ -195,6 +211,13 @@ class _Tuner:
         flattened = self.flattened and not (trains or parameter.packed_itemsize)
         summed: Summed = parameter.summed if trains or flattened else ""
         return replace(parameter, trainable=trains, summed=summed, flattened=flattened)
+
+    def _summing(self, shared: tuple[Tensor, ...]) -> Iterator[Tensor]:
+        """Yield what blocks still sum a gradient of: states of the stack before, a bias."""
+        for tensor in shared:
+            wanted = self.now[tensor].differentiable if tensor in self.now else self.biased
+            if wanted:
+                yield tensor
 
     def _saved(
         self, operation: Operation, inputs: tuple[Tensor, ...], *, trained: bool

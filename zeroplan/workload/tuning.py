@@ -72,7 +72,7 @@ class Tuning:
             Where it is a block: how many blocks it is away from the last one [blocks].
         """
         everything = frozenset(get_args(Role))
-        tower = unit.name.removesuffix(unit.kind).strip()
+        tower = unit.tower
         last = max((_last(part) for part in self.trained), default=0)
         if "all" in self.trained or (tower and tower in self.trained):
             return everything
@@ -93,7 +93,7 @@ class Tuning:
         """
         weights = (p for unit in dict.fromkeys(units) for p in unit.parameters)
         names = dict.fromkeys(projection_name(w) for w in weights if w.matmul and _of_linear(w))
-        towers = dict.fromkeys(u.name.removesuffix(u.kind).strip() for u in units)
+        towers = dict.fromkeys(u.tower for u in units)
         targets = self.targets if self.rank else ()
         parts = [part for part in self.trained if not _last(part)]
         _known("tuning.lora_targets", targets, (*WORDS, *names))

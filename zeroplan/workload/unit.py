@@ -29,3 +29,8 @@ class Unit:
     def parameters(self) -> tuple[Parameter, ...]:
         """In the order in which the framework registers them."""
         return tuple(p for operation in self.operations for p in operation.parameters)
+
+    @property
+    def tower(self) -> str:
+        """Name of its stack; empty for a decoder's."""
+        return self.name.removesuffix(self.kind).strip()
