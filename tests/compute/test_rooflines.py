@@ -8,6 +8,7 @@ from zeroplan.compute.gemm import gemm_seconds
 from zeroplan.compute.gpu import GpuPrice, gpu_price
 from zeroplan.compute.price import work
 from zeroplan.errors import SpecError
+from zeroplan.estimation import estimate
 from zeroplan.hardware import load_catalogue
 from zeroplan.spec.models import load_architecture
 from zeroplan.units import TERA
@@ -118,3 +119,10 @@ def _block(sequence_length: int) -> Unit:
 
 def _price(gpu: str) -> GpuPrice:
     return gpu_price(load_catalogue(None).gpu(gpu), "fp16")
+
+
+def test_an_expert_that_no_token_reaches_takes_no_time_to_speak_of() -> None:
+    (found,) = estimate(
+        model="mixtral-8x7b", strategy="fsdp2", experts="loop", expert_imbalance=100.0
+    ).estimates
+    assert (found.time.step_seconds or 0) > 0

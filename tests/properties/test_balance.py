@@ -80,6 +80,91 @@ def test_gradients_that_outlive_the_step_stay_views_of_their_buckets() -> None:
     _assert_balanced(_script("gpt2", "ddp", keys))
 
 
+PARTS = st.fixed_dictionaries(
+    {
+        "lora_rank": st.sampled_from([0, 8]),
+        "trainable": st.sampled_from(["last-1", "last-2,norm", "blocks", "embedding,head"]),
+        "activation_checkpointing": st.sampled_from(["none", "full", "selective", "every-2"]),
+        "gradient_accumulation_steps": st.integers(1, 3),
+        "synchronize_gradients": st.sampled_from(["every", "last"]),
+        "root_wrap": st.sampled_from(["together", "separate"]),
+        "reshard_after_forward": st.sampled_from([True, False]),
+        "use_orig_params": st.booleans(),
+        "stage3_max_reuse_distance": st.sampled_from([0, 10**9]),
+    }
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["smollm-135m", "gpt2", "t5-small", "falcon-7b", "qwen3-30b-a3b"]),
+    st.sampled_from(sorted(STRATEGIES)),
+    PARTS,
+)
+def test_partly_trained_models_end_where_they_began(
+    model: str, strategy: str, keys: dict[str, Any]
+) -> None:
+    _assert_balanced(_script(model, strategy, keys))
+
+
+MIXTURE = {"stage3_max_reuse_distance": 0, "activation_checkpointing": "full"}
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy", "keys"),
+    [
+        pytest.param("mamba", "ddp", {"lora_rank": 8}, id="adapters that read views"),
+        pytest.param("gemma-3-4b", "fsdp1", {"trainable": "norm"}, id="tied views of a flat root"),
+        pytest.param(
+            "Qwen3.5", "fsdp1", {"lora_rank": 8, "lora_targets": "attention"}, id="frozen blocks"
+        ),
+        pytest.param(
+            "llama-3.1-8b",
+            "fsdp1",
+            {"trainable": "head", "root_wrap": "separate"},
+            id="embeddings wrapped by themselves",
+        ),
+        pytest.param(
+            "llama-3.2-1b",
+            "fsdp2",
+            {"trainable": "last-2", "reshard_after_forward": 2},
+            id="parts of frozen blocks",
+        ),
+        pytest.param(
+            "llama-3.2-1b",
+            "fsdp2",
+            {"trainable": "last-1", "reshard_after_forward": False},
+            id="frozen blocks that stay",
+        ),
+        pytest.param("whisper", "fsdp2", {"optimizer_in_backward": True}, id="frozen table"),
+        pytest.param("whisper", "fsdp2", {"offload_parameters": "cpu"}, id="offloaded table"),
+        pytest.param("whisper", "ddp", {"trainable": "last-1"}, id="frozen encoder"),
+        pytest.param("t5-small", "zero3", {"lora_rank": 8}, id="frozen position bias"),
+        pytest.param("t5-small", "zero3", {"trainable": "blocks"}, id="sum behind a frozen table"),
+        pytest.param("mixtral-8x7b", "zero3", MIXTURE, id="experts of one module"),
+        pytest.param(
+            "mixtral-8x7b", "zero3", {**MIXTURE, "experts": "loop"}, id="loop in one module"
+        ),
+        pytest.param("gpt2", "zero3", {"offload_parameters": "cpu"}, id="persistent from the host"),
+        pytest.param(
+            "vit-base",
+            "zero3",
+            {"trainable": "norm", "zero_hpz_partition_size": 2, "zero_quantized_weights": True},
+            id="secondary shards of a group in flight",
+        ),
+    ],
+)
+def test_what_meets_ends_where_it_began(
+    model: str, strategy: str, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    towers = [each for each in TOWERS if model in each["model"]]
+    if towers:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(towers[0]["config"]))
+        model = str(path)
+    _assert_balanced(_script(model, strategy, keys))
+
+
 def _script(model: str, strategy: str, keys: dict[str, Any]) -> Script:
     gpus = 1 if strategy == "none" else 8
     question = resolve(

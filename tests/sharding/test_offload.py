@@ -24,6 +24,10 @@ SMALL: dict[str, Any] = {"model": "pythia-70m", "gpus": 2, "sequence_length": 12
         ({"strategy": "fsdp2", "offload_optimizer": "cpu"}, "set offload_parameters = cpu"),
         ({"strategy": "hsdp", "offload_parameters": "nvme"}, "to host memory only"),
         (
+            {"strategy": "fsdp2", "offload_parameters": "cpu", "optimizer": "muon"},
+            "use adamw, or leave it on the GPU",
+        ),
+        (
             {
                 "strategy": "fsdp1",
                 "offload_parameters": "cpu",
@@ -144,3 +148,14 @@ def test_offloaded_activations_are_block_inputs_on_the_host(strategy: str) -> No
 def test_only_what_whole_checkpoints_keep_is_offloaded() -> None:
     with pytest.raises(SpecError, match="activation_checkpointing = full or every-K"):
         estimate(**SMALL, activation_checkpointing="none", offload_activations=True)
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "zero2"])
+def test_a_reference_model_stays_on_the_gpu_beside_an_offloaded_optimizer(strategy: str) -> None:
+    keys = {**SMALL, "strategy": strategy, "offload_optimizer": "cpu"}
+    without, beside = (
+        estimate(reference_model=asked, **keys).estimates[0].memory for asked in (False, True)
+    )
+    copy = beside.parameters_bytes - without.parameters_bytes
+    assert copy == pytest.approx(without.parameters_bytes, rel=0.001)
+    assert beside.peak_tensor_bytes - without.peak_tensor_bytes == pytest.approx(copy, rel=0.001)

@@ -1,9 +1,12 @@
 """Images are counts of tokens: in the tower, and in what attends to it."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from zeroplan.errors import SpecError
 from zeroplan.spec.architecture import Attention
 from zeroplan.spec.images import image_note, with_images
 from zeroplan.spec.models import architecture_of
@@ -61,3 +64,19 @@ def test_a_model_without_a_tower_stays_as_it_is() -> None:
     bare = {**MLLAMA["text_config"], "model_type": "llama"}
     architecture = architecture_of(bare, "config", "model")
     assert with_images(architecture, 3, 100) is architecture
+
+
+def test_what_pools_an_image_pools_one_of_any_size() -> None:
+    """CLIP's projection reads one token of each image."""
+    models = json.loads((Path(__file__).parent / "configs" / "towers_and_mixers.json").read_text())
+    clip = next(each for each in models["models"] if "clip" in each["model"])
+    found = with_images(architecture_of(clip["config"], "config", "model"), 2, 17).stacks[0]
+    (pooled,) = found.tail
+    assert (found.positions, pooled.rate) == (34, (1, 17))
+
+
+def test_fewer_tokens_than_a_merger_takes_are_refused() -> None:
+    models = json.loads((Path(__file__).parent / "configs" / "towers_and_mixers.json").read_text())
+    qwen = next(each for each in models["models"] if "Qwen2.5-VL" in each["model"])
+    with pytest.raises(SpecError, match=r"image_tokens = 3.*merges 4"):
+        with_images(architecture_of(qwen["config"], "config", "model"), 1, 3)

@@ -81,3 +81,11 @@ def test_the_band_widens_with_what_offloading_adds() -> None:
     assert width / (found.step_seconds or 1) > 1.5 * (
         ((plain.high_seconds or 0) - (plain.low_seconds or 0)) / (plain.step_seconds or 1)
     )
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "mixtral-8x7b"])
+def test_waiting_for_the_host_is_never_less_than_nothing(model: str) -> None:
+    """A copy delays kernels past a collective that would have slowed them down."""
+    for strategy in ("fsdp2", "hsdp", "zero3"):
+        keys = {"model": model, "strategy": strategy, "offload_activations": True}
+        assert (time(**keys).exposed_offload_seconds or 0) >= 0

@@ -1,5 +1,7 @@
 """What is trained, and what the frozen rest is worth: counts, errors, packed sizes."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,11 +84,29 @@ def test_a_frozen_weight_costs_no_gradient() -> None:
             {"lora_rank": 8, "frozen_dtype": "bf16", "strategy": "fsdp1", "gpus": 2},
             "use_orig_params = false",
         ),
+        ({"model": "gpt2", "trainable": "last-1,head"}, "same parameter.*embedding and head"),
+        ({"lora_rank": 8, "ema": "fp32"}, "ema.*frozen"),
+        ({"lora_rank": 8, "reference_model": True}, "disable_adapter"),
+        (
+            {"lora_rank": 8, "fp8": "rowwise", "compile": True, "precision": "bf16"},
+            "fp8.*frozen",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_plain_words(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
-        estimate(model="llama-3-8b", **{**ONE, **keys})
+        estimate(**{"model": "llama-3-8b", **ONE, **keys})
+
+
+def test_adapters_need_a_layer(tmp_path: Path) -> None:
+    """Mamba has no feed-forward layer."""
+    sizes = {"hidden_size": 64, "state_size": 16, "num_hidden_layers": 2, "vocab_size": 100}
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": "mamba", "architectures": ["MambaForCausalLM"], **sizes})
+    )
+    with pytest.raises(SpecError, match="no such linear"):
+        estimate(model=str(path), lora_rank=8, lora_targets="mlp", **ONE)
 
 
 def test_strategies_that_cannot_hold_integers_are_left_out() -> None:

@@ -9,7 +9,7 @@ reduce-scatter input outlives the group that made it.
 from collections.abc import Iterator
 from typing import Final
 
-from zeroplan.records import dataclass, field
+from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.events import Collective, Pool, Recorder, Script
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
@@ -268,6 +268,8 @@ def _post_backward(step: _Step, group: FsdpGroup, *, last: bool) -> None:
     if group.accumulates or not synchronizes:
         recorder.emit("accumulate", group.name, changes=tuple(step.reduce.accumulate(group)))
     freed = step.gather.reshard(group) if reshards else []
+    if not _asks(step, group):  # all copies of a frozen block at once
+        freed = [replace(each, bytes=each.bytes * group.times) for each in freed]
     if not synchronizes:
         recorder.emit("reshard", group.name, changes=tuple(freed))
         return

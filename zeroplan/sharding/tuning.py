@@ -65,6 +65,7 @@ def tuning(held: Dtypes, row: Sharding, run: Run) -> Tuning | None:
         trained=tuple(parts.split(",")),
         gradient_itemsize=used,
         flattens=row.framework == "fsdp1" and run.sharding.use_orig_params,
+        wraps_embedding=run.sharding.root_wrap == "separate",
         input_requires_grad=run.training.checkpoint_reentrant,
         quantization=choice.base_quantization,
         double=choice.double_quantization,

@@ -28,12 +28,12 @@ def tuned(units: Sequence[Unit], batch: Batch, tuning: Tuning) -> tuple[Unit, ..
     known: dict[tuple[int, bool, frozenset[Role]], Unit] = {}
     arrives, made = False, []
     outputs: dict[Tensor, Tensor] = {}
-    root = any(tuning.trains(unit, blocks) for unit in units if unit.kind != "block")
+    flat = _flattened_together(units, tuning)
     biased = _biased(units, tuning)
     for unit in units:
         blocks -= unit.kind == "block"
         roles = tuning.trains(unit, blocks)
-        mixes = bool(roles) or _adapted(unit, tuning) if unit.kind == "block" else root
+        mixes = bool(roles) or _adapted(unit, tuning) or unit in flat
         key = (id(unit), arrives, roles)
         if key not in known:
             flattened = tuning.flattens and mixes
@@ -58,6 +58,15 @@ def _biased(units: Sequence[Unit], tuning: Tuning) -> frozenset[str]:
         if any("relative_attention_bias" in p.name and p.role in roles for p in unit.parameters):
             found.add(unit.tower)
     return frozenset(found)
+
+
+def _flattened_together(units: Sequence[Unit], tuning: Tuning) -> frozenset[Unit]:
+    """Return the units of FSDP1's root, if any of them is trained: they share a flat parameter."""
+    tied = any(p.tied_to for unit in units for p in unit.parameters)
+    apart = ("block", "embedding") if tuning.wraps_embedding and not tied else ("block",)
+    root = [unit for unit in units if unit.kind not in apart]
+    blocks = sum(unit.kind == "block" for unit in units)
+    return frozenset(root if any(tuning.trains(unit, blocks) for unit in root) else ())
 
 
 def _adapted(unit: Unit, tuning: Tuning) -> bool:

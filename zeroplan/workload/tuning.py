@@ -43,6 +43,9 @@ class Tuning:
     """Of fresh gradients. [B]"""
     flattens: bool = False
     """Whether frozen parameters lie in one flat parameter with trained ones."""
+    wraps_embedding: bool = False
+    """Whether embeddings are wrapped by themselves, so that they lie in a flat parameter of their
+    own."""
     input_requires_grad: bool = False
     """Whether the embedding's output asks for a gradient, as a reentrant checkpoint needs it."""
     quantization: Quantization = "none"
