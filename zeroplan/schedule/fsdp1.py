@@ -223,8 +223,9 @@ def _backward(step: _Step) -> None:
             step.recorder.compute("release", owner, held)
     _post_backward(step, step.root)
     if step.synchronizes or step.plan.choice.reshard_after_forward:
-        for unit in step.units:
-            step.unshard.reshard(unit)
+        for unit in step.units:  # frozen blocks too, to which no gradient came
+            with step.recorder.repeat(unit.times):
+                step.unshard.reshard(unit)
     step.reduce.finish()
     if plan.offload and step.synchronizes:
         _send_gradients(step)
