@@ -6,9 +6,9 @@ before it did, as long as each of these maxima is decided by the same side.
 
 from typing import Final, NamedTuple
 
-__all__ = ["Copy", "carried", "even_copies"]
+__all__ = ["Copy", "carried", "even_copies", "moved_on", "total"]
 
-STEADY: Final = 1e-10
+STEADY: Final = 1e-12
 """Difference below which clocks show the same, as a share of the latest one. [1]"""
 
 Clocks = dict[str, float]
@@ -21,36 +21,48 @@ class Copy(NamedTuple):
     """Of the clocks that moved."""
     leads: list[float]
     """At every wait, by how much the waiting side was the later one."""
+    compute: float
+    """By how much longer the compute stream was busy, or waited for its host."""
+    idle: float
+    """The part in which it waited for its host."""
 
 
 def carried(earlier: Copy, last: Copy, copies: int) -> list[float]:
-    """Carry the leads of two copies on to one that comes so many copies later.
-
-    Copies with different numbers of waits (inner repeats that were cut short) go on evenly only
-    where all clocks advance alike, which changes no lead.
-    """
-    if len(earlier.leads) != len(last.leads):
-        return last.leads
+    """Carry the leads of two even copies on to one that comes so many copies later."""
     return [b + copies * (b - a) for a, b in zip(earlier.leads, last.leads, strict=True)]
+
+
+def total(earlier: float, last: float, copies: int) -> float:
+    """Add up a figure over the copies that follow, where it changes by the same each time.
+
+    The host's lead may shrink from copy to copy while every clock keeps its pace, so that each
+    copy waits longer for the host than the one before.
+    """
+    return copies * last + copies * (copies + 1) / 2 * (last - earlier)
+
+
+def moved_on(last: Copy, clocks: Clocks) -> bool:
+    """Whether all clocks advanced alike, and those that stand still decide nothing any more.
+
+    Then no copy that follows differs from the last one, whatever came before it.
+    """
+    moved = last.advances
+    if not moved:
+        return True
+    if max(moved.values()) - min(moved.values()) > _tolerance(clocks):
+        return False
+    begun = min(clocks[name] - advance for name, advance in moved.items())
+    return all(clock <= begun or name in moved for name, clock in clocks.items())
 
 
 def even_copies(earlier: Copy, last: Copy, clocks: Clocks, left: int) -> int:
     """Count the copies, of those left, that go on as the last two did."""
-    tolerance = STEADY * max(clocks.values())
-    if _moved_on(last, clocks, tolerance):
-        return left
+    tolerance = _tolerance(clocks)
     return _until_met(earlier, last, left, tolerance) if _keep_pace(earlier, last, tolerance) else 0
 
 
-def _moved_on(last: Copy, clocks: Clocks, tolerance: float) -> bool:
-    """Whether all clocks advanced alike, and those that stand still decide nothing any more."""
-    moved = last.advances
-    if not moved:
-        return True
-    if max(moved.values()) - min(moved.values()) > tolerance:
-        return False
-    begun = min(clocks[name] - advance for name, advance in moved.items())
-    return all(clock <= begun or name in moved for name, clock in clocks.items())
+def _tolerance(clocks: Clocks) -> float:
+    return STEADY * max(clocks.values(), default=0.0)
 
 
 def _keep_pace(earlier: Copy, last: Copy, tolerance: float) -> bool:

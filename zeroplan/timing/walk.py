@@ -10,7 +10,7 @@ from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Repeat, Script
 from zeroplan.timing.host import NO_HOST, HostPrice
 from zeroplan.timing.prices import Prices
-from zeroplan.timing.steady import Copy, carried, even_copies
+from zeroplan.timing.steady import Copy, carried, even_copies, moved_on, total
 from zeroplan.units import Size
 
 __all__ = ["Timing", "walk"]
@@ -83,15 +83,18 @@ class _Walk:
             before, compute, idle = dict(self.clocks), self.compute, self.idle
             self.leads = []
             self.run(repeat.items)
-            last = Copy(self._advances(before), self.leads)
+            busy, waited = self.compute - compute, self.idle - idle
+            last = Copy(self._advances(before), self.leads, busy, waited)
             outer += last.leads
             left -= 1
+            if earlier and moved_on(last, self.clocks):
+                earlier = last
             even = even_copies(earlier, last, self.clocks, left) if left and earlier else 0
             if earlier and even:
                 for name, advance in last.advances.items():
                     self.clocks[name] += even * advance
-                self.compute += even * (self.compute - compute)
-                self.idle += even * (self.idle - idle)
+                self.compute += total(earlier.compute, last.compute, even)
+                self.idle += total(earlier.idle, last.idle, even)
                 outer += carried(earlier, last, even)
                 left -= even
             earlier = None if even else last
