@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +70,30 @@ def test_further_processes_show_what_was_predicted(
 def command(model: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Start `zeroplan validate --backend cpu` in a process group of its own."""
     line = ["validate", "--model", model, "--gpus", "2", "--strategy", "ddp", "--backend", "cpu"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "zeroplan", *line, "--sequence-length", "64", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    with heeding_interrupts():
+        started = subprocess.Popen(
+            [sys.executable, "-m", "zeroplan", *line, "--sequence-length", "64", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
     try:
         yield started
     finally:
-        if started.poll() is None:
+        with suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
         started.communicate()
+
+
+@contextmanager
+def heeding_interrupts() -> Iterator[None]:
+    """Let what is started be interrupted where the shell of a background job had that ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def ranks(parent: int) -> list[int]:
@@ -143,7 +154,6 @@ def test_an_interrupted_parent_leaves_no_rank_behind(llama: str) -> None:
 def test_a_killed_parent_leaves_no_rank_behind(llama: str) -> None:
     with command(llama) as started:
         found = wait_for_ranks(started)
-        time.sleep(2)  # until they have asked to die with it
         os.kill(started.pid, signal.SIGKILL)
         assert gone(found)
 

@@ -4,7 +4,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import cpu_count
+from os import cpu_count, getpid, getppid
 from pathlib import Path
 from pickle import dumps, loads
 from time import monotonic
@@ -44,6 +44,8 @@ class _Task:
     folder: Path
     """Where ranks meet and leave what they saw."""
     limit_seconds: float
+    parent: int
+    """Process that started the ranks."""
 
 
 def real_step(
@@ -71,6 +73,7 @@ def real_step(
             ranks=ranks,
             folder=Path(folder),
             limit_seconds=limit_seconds,
+            parent=getpid(),
         )
         with _processes(task) as job:
             _await(job, task)
@@ -85,9 +88,12 @@ def _highest(seen: Observation) -> int:
 
 @contextmanager
 def _processes(task: _Task) -> Iterator[multiprocessing.ProcessContext]:
-    """Start the ranks and leave none behind, however this ends."""
+    """Start the ranks and leave none behind, however this ends.
+
+    They are daemons: an interrupt that comes while they start ends them at exit.
+    """
     job = multiprocessing.start_processes(
-        _rank, args=(task,), nprocs=task.ranks, join=False, start_method="spawn"
+        _rank, args=(task,), nprocs=task.ranks, join=False, daemon=True, start_method="spawn"
     )
     try:
         yield job
@@ -121,6 +127,8 @@ def _await(job: multiprocessing.ProcessContext, task: _Task) -> None:
 def _rank(rank: int, task: _Task) -> None:
     """Be one rank: run, watch, and leave an observation or an error that a user can mend."""
     multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
+    if getppid() != task.parent:
+        return  # it died before this rank asked to die with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its ranks
     torch.set_num_threads(max(1, (cpu_count() or 1) // task.ranks))
     found: Observation | ZeroplanError
