@@ -79,7 +79,7 @@ def answer(question: Question) -> record.Estimate:
     answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
     plan = _written(structure(question, question.strategies[0])).plan
-    total, trained = parameter_counts(question.architecture, plan.workload)
+    total, trained = parameter_counts(plan.workload)
     return record.Estimate(
         inputs=question.run,
         total_parameters=total,

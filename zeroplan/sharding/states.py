@@ -56,9 +56,7 @@ def states(
     return States(
         parameters_bytes=_on_gpu(offload.parameters) * stored,
         gradients_bytes=_on_gpu(offload.gradients) * gradients * held.gradient,
-        optimizer_bytes=None
-        if unknown
-        else _on_gpu(offload.optimizer) * updated * held.optimizer,
+        optimizer_bytes=None if unknown else _on_gpu(offload.optimizer) * updated * held.optimizer,
     )
 
 

@@ -179,20 +179,14 @@ def count_flop(work: Workload) -> FlopCount:
     )
 
 
-def parameter_counts(architecture: Architecture, work: Workload) -> tuple[int, int]:
+def parameter_counts(work: Workload) -> tuple[int, int]:
     """Return all parameters and those that are trained; a packed weight counts as what it was."""
-    trained = 0
-    packs = work.batch.tuning is not None and work.batch.tuning.quantization != "none"
-    adapters = total = 0
+    total = trained = 0
     for unit, repeats in Counter(work.units).items():
         for parameter in unit.parameters:
             if parameter.tied_to is None:
-                total += repeats * parameter.elements
+                total += repeats * (parameter.unpacked_elements or parameter.elements)
                 trained += repeats * parameter.elements * parameter.trainable
-                adapters += repeats * parameter.elements * (".lora_" in parameter.name)
-    if packs:
-        whole = workload(architecture, Batch())
-        total = adapters + sum(_elements_by_role(whole).values())
     return total, trained
 
 

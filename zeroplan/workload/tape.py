@@ -41,6 +41,8 @@ class Parameter:
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
     packed_itemsize: int = 0
     """Bytes per element of a quantised weight, which is stored and used as it is; 0: it is none."""
+    unpacked_elements: int = 0
+    """Of a quantised weight before it was packed; 0: it is none. [elements]"""
     flattened: bool = False
     """Frozen, but a view of a flat parameter that is trained: autograd makes a gradient all the
     same."""
