@@ -118,7 +118,8 @@ def test_strategies_that_cannot_hold_integers_are_left_out() -> None:
 def test_strategies_that_gather_in_one_dtype_are_left_out_where_packed_weights_have_another() -> (
     None
 ):
-    keys = {"model": "llama-3-8b", "gpus": 8, "lora_rank": 8, "base_quantization": "nf4"}
+    keys: dict[str, Any] = {"model": "llama-3-8b", "gpus": 8, "lora_rank": 8}
+    keys["base_quantization"] = "nf4"
     found = estimate(**keys, quantization_storage="fp32")
     assert "zero3" not in [each.strategy for each in found.estimates]
     with pytest.raises(SpecError, match="zero3 shards 4-bit weights only"):
