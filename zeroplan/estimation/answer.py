@@ -224,7 +224,7 @@ def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
     again = _recomputed_flop(plan) * plan.micro_steps
     price = gpu_price(question.gpu, plan.training.compute_dtype)
     available = timing.step_seconds * price.peak_flop_per_second
-    low, high = step_band(timing, question.gpu, question.wires)
+    low, high = step_band(timing, question.gpu, question.wires, plan.groups.world)
     exposed, offload = timing.exposed_communication_seconds, timing.exposed_offload_seconds
     bound: record.Bound = "compute"
     if exposed > max(timing.compute_seconds, offload):
