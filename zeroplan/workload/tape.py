@@ -141,6 +141,8 @@ class Operation:
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
     exchanges: bool = False
     """A product: what it saves of one operand serves the other one's gradient alone."""
+    shares: tuple[Parameter, ...] = ()
+    """Weights of which it uses a part, and whose gradient another operation starts."""
     wanted: int = 2
     """Of a product: the operands whose gradient is wanted. [count]"""
     runs_backward: bool = True
