@@ -1,7 +1,9 @@
 """Steps that train a part of a model, against what the real frameworks showed.
 
-tuned_measured.json: torch 2.13.0 on fake tensors, by `zeroplan validate` with its own module; the
-adapters and packed weights in it do to memory what those of peft 0.21 and bitsandbytes 0.50 do.
+tuned_measured.json: torch 2.13.0 on fake tensors, by `zeroplan validate --model config.json
+--sequence-length 1024 --json` and the flags that each case names as "asked", where config.json holds
+the file's "model"; the adapters and packed weights of validate's own module do to memory what those
+of peft 0.21 and bitsandbytes 0.50 do.
 """
 
 import json
