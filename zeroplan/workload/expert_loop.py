@@ -115,7 +115,10 @@ def _picked(
 
 
 def _product(tape: Tape, x: Tensor, width: int, name: str, weights: _Weights) -> Tensor:
-    """Multiply by one expert's weight, of which autocast casts a copy that backward needs."""
+    """Multiply by one expert's weight, of which autocast casts a copy that backward needs.
+
+    One that no token chose is not run: nobody reads its weight.
+    """
     x = cast(tape, x, tape.itemsize, f"{name} input")
     copies: tuple[Tensor, ...] = ()
     if tape.batch.autocast:
@@ -132,7 +135,7 @@ def _product(tape: Tape, x: Tensor, width: int, name: str, weights: _Weights) ->
             shares=weights.shares,
             saved=(x, *copies),
             backward_temporaries=weights.zeros,
-            matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
+            matmuls=(Matmul(m=x.rows, n=width, k=x.width, count=minimum(1, x.rows)),),
             module=f"{tape.prefix}experts",
             exchanges=True,
         )
