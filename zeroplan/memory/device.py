@@ -7,7 +7,7 @@ from zeroplan.memory.walk import Trace
 from zeroplan.records import dataclass
 from zeroplan.units import GIB, MIB, Guess, Size, round_up
 
-__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory"]
+__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory", "verdict_on"]
 
 
 FRAGMENTATION: Final = Guess(
@@ -53,12 +53,15 @@ class DeviceMemory:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it fits: tight where the band crosses the limit."""
-        if self.device_bytes + self.half_band_bytes <= self.usable_bytes:
-            return "fits"
-        if self.device_bytes - self.half_band_bytes <= self.usable_bytes:
-            return "tight"
-        return "does_not_fit"
+        """Whether it fits."""
+        return verdict_on(self.device_bytes, self.half_band_bytes, self.usable_bytes)
+
+
+def verdict_on(size: Size, half_band: Size, limit: Size) -> Verdict:
+    """Whether so many bytes fit: tight where their band crosses the limit."""
+    if size + half_band <= limit:
+        return "fits"
+    return "tight" if size - half_band <= limit else "does_not_fit"
 
 
 def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from zeroplan.memory.device import Verdict
+from zeroplan.memory.device import Verdict, verdict_on
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.offload import host_states
@@ -51,11 +51,7 @@ class HostMemory:
         if self.available_bytes is None:
             return None
         highest = max(self.held_bytes, self.load_bytes * self.checks_loading)
-        if highest + self.half_band_bytes <= self.available_bytes:
-            return "fits"
-        if highest - self.half_band_bytes <= self.available_bytes:
-            return "tight"
-        return "does_not_fit"
+        return verdict_on(highest, self.half_band_bytes, self.available_bytes)
 
 
 def host_memory(

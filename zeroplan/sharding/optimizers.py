@@ -63,7 +63,6 @@ class OptimizerRow:
 
 
 _TORCH: Final[tuple[OptimizerImplementation, ...]] = ("foreach", "fused", "for-loop")
-_LOOP: Final[tuple[OptimizerImplementation, ...]] = ("for-loop",)
 _FUSED: Final[tuple[OptimizerImplementation, ...]] = ("fused",)
 _BNB: Final = "bitsandbytes.optim 0.50.2"
 _NO_DTENSOR: Final = "bitsandbytes' kernels take no sharded tensors (DTensor)"
