@@ -1,9 +1,9 @@
 """What the drivers share: rows come in as JSON, answers go out as JSON, priced on a clock.
 
 A driver is a script that runs in the peers' environment, without zeroplan. Its `price` takes one
-row and returns the metrics that its tool has, or raises InexpressibleError. `peer_rows.py` of the folder
-above says what a row holds. The answers go to the file that is named first on the command line,
-for tools print what they like.
+row, which `peer_rows.py` of the folder above writes, and returns the metrics that its tool has, or
+raises InexpressibleError. The answers go to the file that is named first on the command line, for
+tools print what they like.
 """
 
 import json
