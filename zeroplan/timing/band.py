@@ -1,6 +1,5 @@
 """How far the step time may be off."""
 
-from math import sqrt
 from typing import Final
 
 from zeroplan.comm.fabric import Fabric
@@ -9,7 +8,7 @@ from zeroplan.hardware.profile import Gpu
 from zeroplan.hardware.quantity import Quantity
 from zeroplan.timing.host import FORWARD
 from zeroplan.timing.walk import Timing
-from zeroplan.units import Guess
+from zeroplan.units import Guess, Size, maximum
 
 __all__ = ["FASTER", "SLOWER", "step_band"]
 
@@ -38,7 +37,7 @@ EIGHTY_PERCENT: Final = 1.282 / 1.645
 """From the half-width that holds nine cases in ten to the one that holds eight (normal law)."""
 
 
-def step_band(timing: Timing, gpu: Gpu, wires: Fabric) -> tuple[float, float]:
+def step_band(timing: Timing, gpu: Gpu, wires: Fabric) -> tuple[Size, Size]:
     """Low and high end of the band that should hold the step time in eight cases of ten. [s]
 
     What remains when every price was fitted is widened by the parts of the step whose price is
@@ -47,7 +46,7 @@ def step_band(timing: Timing, gpu: Gpu, wires: Fabric) -> tuple[float, float]:
     """
     rest = timing.compute_seconds - timing.matmul_seconds - timing.attention_seconds
     inter = wires.inter if wires.inter.scope == "cluster" else wires.intra
-    exposed = max(0.0, timing.exposed_communication_seconds)
+    exposed = maximum(0.0, timing.exposed_communication_seconds)
     parts = (
         timing.matmul_seconds * _assumed(gpu.load_share),
         timing.matmul_seconds * _assumed(gpu.matmul_efficiency),
@@ -59,8 +58,8 @@ def step_band(timing: Timing, gpu: Gpu, wires: Fabric) -> tuple[float, float]:
     )
     spread = EIGHTY_PERCENT**2 * sum(part * part for part in parts)
     step = timing.step_seconds
-    below, above = (sqrt((step * end.value) ** 2 + spread) for end in (FASTER, SLOWER))
-    return max(0.0, step - below), step + above
+    below, above = (((step * end.value) ** 2 + spread) ** 0.5 for end in (FASTER, SLOWER))
+    return maximum(0.0, step - below), step + above
 
 
 def _assumed(quantity: Quantity) -> float:
