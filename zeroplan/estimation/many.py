@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -73,7 +74,7 @@ class Figures:
 
 
 def figures(
-    questions: Sequence[Question], row: Sharding, batches: Batches, *, only_fitting: bool = False
+    questions: Sequence[Question], row: Sharding, batches: Batches, *, priced_up_to: float = inf
 ) -> Figures:
     """Estimate a structure for every batch on every machine.
 
@@ -85,8 +86,8 @@ def figures(
         The strategy.
     batches
         What to compute; it replaces what the questions say of that.
-    only_fitting
-        Whether what does not fit gets no times (nan), which saves most of the work.
+    priced_up_to
+        Share of the usable memory up to which plans get times; the others' are nan. [1]
 
     Raises
     ------
@@ -107,14 +108,13 @@ def figures(
     plan = plan_for(asked, row, {})
     step = script(plan)
     memory = _by_machine([*_memories(questions, plan, step, more)], steps.shape)
-    fits = memory["verdict"] < len(VERDICTS) - 1
-    priced = fits if only_fitting else np.ones_like(fits)
+    priced = memory["device_bytes"] <= priced_up_to * memory["usable_bytes"]
     kinds = _timings(questions, plan, step, more, priced)
     use = [*_uses(questions, plan, steps, kinds)]
     return Figures(
         **memory,
         **_by_machine(use, steps.shape),
-        inter_node_wire_bytes=np.broadcast_to(_sent(step, more)[..., None], fits.shape),
+        inter_node_wire_bytes=np.broadcast_to(_sent(step, more)[..., None], priced.shape),
     )
 
 

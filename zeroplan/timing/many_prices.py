@@ -141,6 +141,11 @@ class _SomePrices(ManyPrices):
             kernels=self._taken(price.kernels),
             sent=self._taken(price.sent),
             moved=self._taken(price.moved),
+            work=replace(
+                price.work,
+                matmul_seconds=self._taken(price.work.matmul_seconds),
+                attention_seconds=self._taken(price.work.attention_seconds),
+            ),
         )
         return found
 
