@@ -131,9 +131,7 @@ def test_a_flat_group_gives_each_element_to_one_rank(
     owned, held = [0] * ranks, [0] * ranks
     for size, pieces in zip(elements, group.spans, strict=True):
         told_out = [
-            (piece.rank + later, piece.elements)
-            for piece in pieces
-            for later in range(piece.ranks)
+            (piece.rank + later, piece.elements) for piece in pieces for later in range(piece.ranks)
         ]
         assert sum(n for _, n in told_out) == size
         for rank, n in told_out:

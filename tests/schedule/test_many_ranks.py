@@ -50,12 +50,14 @@ def test_a_trillion_parameters_on_100000_gpus_have_finite_figures(strategy: str)
 def test_owners_that_get_equal_parts_are_told_once_and_counted_each(strategy: str) -> None:
     """One reduce to each of 512 ranks of a bucket that holds the model, and one all-reduce."""
     asked: dict[str, Any] = {"model": "1b", "gpus": 512, "strategy": strategy}
-    apart = {"use_multi_rank_bucket_allreduce": False, "reduce_bucket_size": 10**10}
+    apart: dict[str, Any] = {"use_multi_rank_bucket_allreduce": False, "reduce_bucket_size": 10**10}
     calls = estimate(**asked, **apart).estimates[0].communication.collectives
     (reduced,) = [call for call in calls if call.name == "reduce"]
     (together,) = [
         call
-        for call in estimate(**asked, reduce_bucket_size=10**10).estimates[0].communication.collectives
+        for call in estimate(**asked, reduce_bucket_size=10**10)
+        .estimates[0]
+        .communication.collectives
         if call.name == "all_reduce" and call.phase == "backward"
     ]
     assert reduced.count == 512

@@ -14,10 +14,11 @@ from zeroplan.rows import significant
 from zeroplan.spec.run import ClusterChoice
 from zeroplan.units import GIGA, HOUR, MEGA, TERA
 
-__all__ = ["parse_tokens", "with_budget"]
+__all__ = ["parse_price", "parse_tokens", "with_budget"]
 
 WORD: Final = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d{1,2})?)([kmbt]?)", re.IGNORECASE)
 SCALES: Final = {"": 1, "k": 1000, "m": MEGA, "b": GIGA, "t": TERA}
+MOST_USD: Final = 10**6
 MOST_TOKENS: Final = 10**18
 
 NAMED: Final = 4
@@ -44,6 +45,25 @@ def parse_tokens(text: str) -> int:
     if not 1 <= tokens <= MOST_TOKENS:
         raise UsageError(f"--tokens = {text!r}: use a number of tokens such as 2T, 300B or 1.5e12.")
     return tokens
+
+
+def parse_price(text: str | None) -> float | None:
+    """Read a price of a GPU-hour. [USD/h]
+
+    Raises
+    ------
+    UsageError
+        The text is no number above 0.
+    """
+    if text is None:
+        return None
+    try:
+        price = float(text.removeprefix("$"))
+    except ValueError:
+        price = 0.0
+    if not 0 < price <= MOST_USD:
+        raise UsageError(f"--price = {text!r}: use USD per GPU-hour, a number such as 2.5.")
+    return price
 
 
 def with_budget(

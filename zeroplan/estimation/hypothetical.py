@@ -37,10 +37,8 @@ def hypothetical_notes(
     known = int(max(own.value, _largest_node(joins, catalogue)))
     if size <= known:
         return ()
-    return (
-        f"{HYPOTHETICAL}one domain of {size:,} {gpu.id} on {joins.id}; no machine that zeroplan "
-        f"knows joins more than {known}.",
-    )
+    what = f"one domain of {size:,} {gpu.id} on {joins.id}"
+    return (f"{HYPOTHETICAL}{what}; no machine that zeroplan knows joins more than {known}.",)
 
 
 def _largest_node(link: Link, catalogue: Catalogue) -> float:

@@ -6,9 +6,19 @@ from typing import Final, NamedTuple
 from zeroplan.estimation.record import Budget, Estimate, PeakBreakdown, StrategyEstimate
 from zeroplan.records import replace
 from zeroplan.rows import Cell, Column, Table, significant, text
-from zeroplan.units import DAY, GB, GIB, HOUR
+from zeroplan.units import DAY, GB, GIB, GIGA, HOUR, MEGA, TERA
 
-__all__ = ["BUDGET", "COSTS", "Figure", "gib", "percent", "span", "tables", "verdict_words"]
+__all__ = [
+    "BUDGET",
+    "COSTS",
+    "Figure",
+    "gib",
+    "percent",
+    "span",
+    "tables",
+    "tokens_words",
+    "verdict_words",
+]
 
 
 class Figure(NamedTuple):
@@ -108,8 +118,16 @@ def tokens_table(answer: Estimate) -> Table | None:
         return None
     budget = fitting[0].budget
     figures = (_STRATEGY, *BUDGET, *(COSTS if budget and budget.cost_usd is not None else ()))
-    title = f"{significant(budget.tokens if budget else 0)} tokens"
+    title = f"{tokens_words(budget.tokens if budget else 0)} tokens"
     return _table(title, figures, replace(answer, estimates=fitting))
+
+
+def tokens_words(tokens: int) -> str:
+    """Return a number of tokens as people write it: 2T, 300B."""
+    for scale, letter in ((TERA, "T"), (GIGA, "B"), (MEGA, "M")):
+        if tokens >= scale:
+            return f"{significant(tokens / scale)}".removesuffix(".00") + letter
+    return f"{tokens:,}"
 
 
 def span(low: float | None, high: float | None) -> str | None:
@@ -133,10 +151,12 @@ def _table(title: str, figures: tuple[Figure, ...], answer: Estimate) -> Table:
 
 
 def gib(size: int | None) -> float | None:
+    """Return a size for a reader. [GiB]"""
     return None if size is None else size / GIB
 
 
 def percent(share: float | None) -> float | None:
+    """Return a share for a reader. [%]"""
     return None if share is None else share * 100
 
 
@@ -179,11 +199,13 @@ BUDGET: Final = (
     Figure("steps", _budgeted(lambda asked: f"{asked.steps:,}")),
     Figure("days", _budgeted(lambda asked: asked.run_seconds / DAY)),
     Figure(
-        "band", _budgeted(lambda asked: span(asked.low_run_seconds / DAY, asked.high_run_seconds / DAY))
+        "band",
+        _budgeted(lambda asked: span(asked.low_run_seconds / DAY, asked.high_run_seconds / DAY)),
     ),
     Figure("GPU- hours", _budgeted(lambda asked: asked.gpu_seconds / HOUR)),
     Figure(
-        "band", _budgeted(lambda asked: span(asked.low_gpu_seconds / HOUR, asked.high_gpu_seconds / HOUR))
+        "band",
+        _budgeted(lambda asked: span(asked.low_gpu_seconds / HOUR, asked.high_gpu_seconds / HOUR)),
     ),
 )
 COSTS: Final = (

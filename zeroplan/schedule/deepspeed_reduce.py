@@ -7,7 +7,7 @@ deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from zeroplan.records import dataclass, field
@@ -92,15 +92,15 @@ class BucketReduction:
 
     def calls(self, members: list[int]) -> Iterator[Calls]:
         """Yield the calls that reduce a bucket, equal neighbours told once."""
-        for call, alike in groupby(self._calls(members), key=itemgetter(0)):
+        for call, alike in groupby(self._calls(members), key=attrgetter("call")):
             yield Calls(call, sum([each.times for each in alike]))
 
     def _calls(self, members: list[int]) -> Iterator[Calls]:
         settings = self.plan.choice.deepspeed
         if settings.contiguous_gradients and settings.reduce_scatter:
             for rank, runs, times in self._runs_of_calls(members):
-                pieces = sum([run.times for run in runs])
-                yield Calls(self._call(rank, runs, copies=pieces > 1), times)
+                several = sum([run.times for run in runs]) > 1
+                yield Calls(self._call(rank, runs, copies=several), times)
         else:
             pieces = self.group.fullest_pieces
             runs = [
@@ -111,10 +111,9 @@ class BucketReduction:
             yield Calls(self._call(EVERYONE, runs, copies=copies), 1)
 
     def _runs_of_calls(self, members: list[int]) -> Iterator[tuple[int, list[_Run], int]]:
-        """Yield the runs that one call reduces, their owner where it alone gets them, and how many
-        such calls follow each other.
+        """Yield the runs that one call reduces, their owner, and how many such calls there are.
 
-        A call takes no more when it has passed the size of the bucket, which only a gradient
+        There is no owner where everyone gets them. A call takes no more when it has passed the size of the bucket, which only a gradient
         that is larger than the bucket does.
         """
         settings = self.plan.choice.deepspeed
