@@ -9,6 +9,7 @@ from zeroplan.records import dataclass
 
 __all__ = [
     "ALLOCATION_BYTES",
+    "DAY",
     "DTYPE_BYTES",
     "FP8",
     "FP32",
@@ -16,6 +17,7 @@ __all__ = [
     "GIB",
     "GIGA",
     "GIGABIT",
+    "HOUR",
     "INT64",
     "MEGA",
     "MIB",
@@ -56,6 +58,11 @@ GIGA: Final = 10**9
 TERA: Final = 10**12
 GIGABIT: Final = 10**9 / 8
 """Bytes per second in one Gbit/s."""
+
+HOUR: Final = 3600
+"""[s]"""
+DAY: Final = 24 * HOUR
+"""[s]"""
 
 ALLOCATION_BYTES: Final = 512
 """The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""

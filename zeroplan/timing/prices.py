@@ -7,12 +7,16 @@ from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.offload import OffloadPrice
 from zeroplan.compute.price import Work, Works
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Collective, Event, Transfer
+from zeroplan.schedule.events import Collective, CollectiveName, Event, Transfer
+from zeroplan.sharding.groups import GroupName
 from zeroplan.timing.host import HostPrice
 from zeroplan.units import Size, some
 from zeroplan.workload.changes import Step
 
-__all__ = ["EventPrice", "Prices"]
+__all__ = ["EventPrice", "Free", "Prices"]
+
+Free = frozenset[tuple[CollectiveName, GroupName]]
+"""Collectives by name and group."""
 
 
 class EventPrice(NamedTuple):
@@ -42,6 +46,8 @@ class Prices(dict[Event, EventPrice]):
     host: HostPrice
     offload: OffloadPrice | None
     """None where nothing that leaves the GPU takes time."""
+    free: Free = frozenset()
+    """Collectives that take no time, to see what is waited for."""
     of_steps: dict[int, tuple[Work, float]] = field(default_factory=dict)
     """With what the host needs [s]; by identity: equal blocks share their steps."""
     of_collectives: dict[Collective, float] = field(default_factory=dict)
@@ -75,7 +81,9 @@ class Prices(dict[Event, EventPrice]):
     def _collective(self, collective: Collective) -> float:
         known = self.of_collectives.get(collective)
         if known is None:
-            known = self.of_collectives[collective] = collective_seconds(collective, self.wires)
+            free = (collective.name, collective.group.name) in self.free
+            seconds = 0.0 if free else collective_seconds(collective, self.wires)
+            known = self.of_collectives[collective] = seconds
         return known
 
     def moved(self, transfer: Transfer | None, done: Work) -> Size:

@@ -10,7 +10,7 @@ from zeroplan.compute.price import Works
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Repeat, Script
 from zeroplan.timing.host import NO_HOST, HostPrice
-from zeroplan.timing.prices import EventPrice, Prices
+from zeroplan.timing.prices import EventPrice, Free, Prices
 from zeroplan.timing.steady import Copy, carried, even_copies, moved_on, total
 from zeroplan.units import Size
 
@@ -158,6 +158,7 @@ def walk(
     fuses: bool = False,
     offload: OffloadPrice | None = None,
     works: Works | None = None,
+    free: Free = frozenset(),
 ) -> Timing:
     """Run a script on one clock per stream, and one for the host that issues it.
 
@@ -167,15 +168,22 @@ def walk(
     a time, whatever streams they are on (pytorch#186335). Without overlap (gloo) collectives run on
     the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
     priced by `offload`; a second run without it shows how much of the waiting that is. Operations
-    that other scripts have as well are taken from `works`, those of the same GPU.
+    that other scripts have as well are taken from `works`, those of the same GPU. Collectives that
+    are `free` take no time.
     """
     works = works or Works(gpu, fuses)
-    prices = Prices(works, wires, host, offload)
+    prices = Prices(works, wires, host, offload, free)
     ran = _run(script, prices, overlaps=overlaps)
+<<<<<<< HEAD
     step, kinds, waits = ran.end, sums(script.calls(), prices), 0.0
     del kinds["kernels_seconds"]
     if kinds["offload_seconds"]:
         other = _run(script, Prices(works, wires, host, None), overlaps=overlaps)
+=======
+    step, sums, waits = ran.end, _sums(script, prices), 0.0
+    if sums["offload_seconds"]:
+        other = _run(script, Prices(works, wires, host, None, free), overlaps=overlaps)
+>>>>>>> ask
         waits = step - ran.compute - (other.end - other.compute)
         waits = max(0.0, waits)  # a copy can put off the kernels that a collective slows down
     return Timing(
