@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from zeroplan.schedule.stretches import FEWEST_PERIODS
 from zeroplan.search.space import BATCH_KEYS, Space
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.strategies import STRATEGIES
+from zeroplan.spec.applies import applies
 from zeroplan.spec.reading import read_run
 
 __all__ = ["Block", "Refusal", "blocks"]
@@ -60,8 +61,10 @@ class Block:
             self.batches.sequence_length[batch],
             self.batches.gradient_accumulation_steps[steps, batch],
         )
+        strategy: Any = self.machines.questions[0].run.sharding.strategy
+        read = {k: v for k, v in self.structure.items() if applies(k, [strategy])}
         return {
-            **self.structure,
+            **read,
             **self.machines.keys[machine],
             **dict(zip(BATCH_KEYS, map(int, numbers), strict=True)),
         }

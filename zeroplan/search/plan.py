@@ -26,7 +26,7 @@ from zeroplan.search.select import (
     remembered,
     together,
 )
-from zeroplan.search.space import Space, space_of
+from zeroplan.search.space import BATCH_KEYS, Space, space_of
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.toml import by_dotted_key
 
@@ -192,7 +192,7 @@ def _result(
     every = together(found)
     if not every.plans and every.refused:
         raise SpecError(f"nothing to search; the first reason: {next(iter(every.refused))}")
-    best = sorted(every.choices, key=better(objective))
+    best = _apart(sorted(every.choices, key=better(objective)))
     return Search(
         objective=objective,
         searched=space.axes,
@@ -207,6 +207,15 @@ def _result(
         estimate=_whole(space, best[0]) if best else None,
         interrupted=interrupted,
     )
+
+
+def _apart(choices: list[Choice]) -> list[Choice]:
+    """Keep the best of each structure and machine."""
+    first: dict[tuple[object, ...], Choice] = {}
+    for each in choices:
+        apart = ((key, value) for key, value in each.keys.items() if key not in BATCH_KEYS)
+        first.setdefault((each.gpu, *apart), each)
+    return list(first.values())
 
 
 def _whole(space: Space, choice: Choice) -> Estimate:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zeroplan.errors import SpecError
+from zeroplan.errors import MissingPartError, SpecError
 from zeroplan.estimation.many import VERDICTS, Figures
 from zeroplan.records import fields
 from zeroplan.search.blocks import Block, blocks
@@ -16,7 +16,7 @@ from zeroplan.spec.toml import by_dotted_key
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["frames", "sweep"]
+__all__ = ["frames", "sweep", "write_csv", "write_parquet"]
 
 
 def sweep(
@@ -71,6 +71,40 @@ def frames(space: Space, refused: dict[str, int]) -> "Iterator[pd.DataFrame]":
                 yield _frame(found)
             else:
                 refused[found.why] = refused.get(found.why, 0) + found.plans
+
+
+def write_csv(space: Space, path: Path) -> None:
+    """Write every plan of a space as a line, block by block."""
+    head = True
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for table in frames(space, {}):
+            table.to_csv(file, index=False, header=head)
+            head = False
+
+
+def write_parquet(space: Space, path: Path) -> None:
+    """Write every plan of a space as Parquet, a row group for each block.
+
+    Raises
+    ------
+    MissingPartError
+        pyarrow is not installed.
+
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415  # nobody else needs it
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise MissingPartError("--parquet needs pyarrow: pip install pyarrow.") from None
+    writer = None
+    try:
+        for table in frames(space, {}):
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            writer = writer or parquet.ParquetWriter(path, rows.schema)
+            writer.write_table(rows.cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _frame(block: Block) -> "pd.DataFrame":

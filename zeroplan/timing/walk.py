@@ -174,16 +174,10 @@ def walk(
     works = works or Works(gpu, fuses)
     prices = Prices(works, wires, host, offload, free)
     ran = _run(script, prices, overlaps=overlaps)
-<<<<<<< HEAD
     step, kinds, waits = ran.end, sums(script.calls(), prices), 0.0
     del kinds["kernels_seconds"]
     if kinds["offload_seconds"]:
-        other = _run(script, Prices(works, wires, host, None), overlaps=overlaps)
-=======
-    step, sums, waits = ran.end, _sums(script, prices), 0.0
-    if sums["offload_seconds"]:
         other = _run(script, Prices(works, wires, host, None, free), overlaps=overlaps)
->>>>>>> ask
         waits = step - ran.compute - (other.end - other.compute)
         waits = max(0.0, waits)  # a copy can put off the kernels that a collective slows down
     return Timing(
