@@ -113,11 +113,11 @@ def _read_bytes(plan: Plan) -> Size:
 def offloaded_activations(plan: Plan) -> tuple[HostBuffer, ...]:
     """List what checkpoints keep in host memory: the inputs of their blocks, one by one."""
     inputs = Counter(
-        unit.input.bytes
+        unit.input
         for index, unit in enumerate(plan.units)
         if plan.checkpointing(index) == "offloaded" and unit.input is not None
     )
     return tuple(
-        HostBuffer(name="activations", bytes=size, times=times, pinned=True)
-        for size, times in inputs.items()
+        HostBuffer(name="activations", bytes=each.bytes, times=times, pinned=True)
+        for each, times in inputs.items()
     )

@@ -1,6 +1,5 @@
 """How far the step time may be off."""
 
-from math import sqrt
 from typing import Final
 
 from zeroplan.comm.collectives import bandwidth_uncertainty
@@ -11,7 +10,7 @@ from zeroplan.hardware.quantity import Quantity
 from zeroplan.sharding.groups import Group
 from zeroplan.timing.host import FORWARD
 from zeroplan.timing.walk import Timing
-from zeroplan.units import Guess
+from zeroplan.units import Guess, Size, maximum
 
 __all__ = ["FASTER", "SLOWER", "step_band"]
 
@@ -40,7 +39,7 @@ EIGHTY_PERCENT: Final = 1.282 / 1.645
 """From the half-width that holds nine cases in ten to the one that holds eight (normal law)."""
 
 
-def step_band(timing: Timing, gpu: Gpu, wires: Fabric, world: Group) -> tuple[float, float]:
+def step_band(timing: Timing, gpu: Gpu, wires: Fabric, world: Group) -> tuple[Size, Size]:
     """Low and high end of the band that should hold the step time in eight cases of ten. [s]
 
     What remains when every price was fitted is widened by the parts of the step whose price is
@@ -48,7 +47,7 @@ def step_band(timing: Timing, gpu: Gpu, wires: Fabric, world: Group) -> tuple[fl
     host: each by its uncertainty, independently of the others.
     """
     rest = timing.compute_seconds - timing.matmul_seconds - timing.attention_seconds
-    exposed = max(0.0, timing.exposed_communication_seconds)
+    exposed = maximum(0.0, timing.exposed_communication_seconds)
     parts = (
         timing.matmul_seconds * _assumed(gpu.load_share),
         timing.matmul_seconds * _assumed(gpu.matmul_efficiency),
@@ -60,8 +59,8 @@ def step_band(timing: Timing, gpu: Gpu, wires: Fabric, world: Group) -> tuple[fl
     )
     spread = EIGHTY_PERCENT**2 * sum(part * part for part in parts)
     step = timing.step_seconds
-    below, above = (sqrt((step * end.value) ** 2 + spread) for end in (FASTER, SLOWER))
-    return max(0.0, step - below), step + above
+    below, above = (((step * end.value) ** 2 + spread) ** 0.5 for end in (FASTER, SLOWER))
+    return maximum(0.0, step - below), step + above
 
 
 def _assumed(quantity: Quantity) -> float:

@@ -7,6 +7,7 @@ from zeroplan.records import dataclass
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Role
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import Unit, Workload, workload
 
@@ -190,7 +191,7 @@ def parameter_counts(work: Workload) -> tuple[int, int]:
     return total, trained
 
 
-def training_flop_per_token(work: Workload) -> float:
+def training_flop_per_token(work: Workload) -> Size:
     """Return the FLOPs of forward and backward per token, recomputation aside [FLOP/token].
 
     Backward is two passes where everything is trained; a frozen weight needs no gradient, and
@@ -203,7 +204,7 @@ def training_flop_per_token(work: Workload) -> float:
         for unit, repeats in Counter(work.units).items()
         for operation in unit.operations
     )
-    return float(flop / work.batch.tokens)
+    return flop / work.batch.tokens
 
 
 def model_flop_per_token(
