@@ -25,7 +25,17 @@ LINKS = ("ib", "ethernet-25g", "ethernet-1g")
 @st.composite
 def structures(draw: st.DrawFn) -> dict[str, Any]:
     """Keys of a run on two nodes of a structure that any strategy may have."""
-    strategies = ("ddp", "zero0", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "hsdp", "torch-zero1")
+    strategies = (
+        "ddp",
+        "zero0",
+        "zero1",
+        "zero2",
+        "zero3",
+        "fsdp1",
+        "fsdp2",
+        "hsdp",
+        "torch-zero1",
+    )
     keys: dict[str, Any] = {
         "model": draw(st.sampled_from(["qwen3-0.6b", "llama-3.2-1b", "gpt2", "olmoe-1b-7b"])),
         "strategy": draw(st.sampled_from(strategies)),

@@ -134,7 +134,11 @@ def test_processes_find_what_one_finds() -> None:
 
 def test_a_global_batch_sets_the_micro_steps() -> None:
     found = plan(
-        model="llama-3.2-1b", strategy="fsdp2", gpus=8, micro_batch_size=[1, 2, 3], global_batch_size=64
+        model="llama-3.2-1b",
+        strategy="fsdp2",
+        gpus=8,
+        micro_batch_size=[1, 2, 3],
+        global_batch_size=64,
     )
     assert found.chosen is not None
     keys = found.chosen.keys
@@ -163,7 +167,9 @@ def test_cheapest_needs_prices() -> None:
 
 
 def test_a_sweep_has_a_row_for_each_combination() -> None:
-    table = sweep(model="llama-3.2-1b", strategy=["ddp", "fsdp2"], micro_batch_size=[1, 2], gpus=[8, 16])
+    table = sweep(
+        model="llama-3.2-1b", strategy=["ddp", "fsdp2"], micro_batch_size=[1, 2], gpus=[8, 16]
+    )
     assert len(table) == 8
     row = table[(table.strategy == "ddp") & (table.micro_batch_size == 2) & (table.gpus == 16)]
     alone = estimate(model="llama-3.2-1b", strategy="ddp", micro_batch_size=2, gpus=16).estimates[0]

@@ -177,9 +177,7 @@ class Recorder:
     """The block whose events are being written."""
 
     @contextmanager
-    def repeat(
-        self, times: int, stride: int = 0, *, micro_steps: bool = False
-    ) -> Iterator[None]:
+    def repeat(self, times: int, stride: int = 0, *, micro_steps: bool = False) -> Iterator[None]:
         """Repeat what is written inside."""
         outer, self.items = self.items, []
         yield

@@ -133,7 +133,9 @@ def _batches(space: Space, question: Question) -> Iterator[Batches | Refusal]:
     impossible = int((steps == 0).sum())
     if impossible:
         why = "a global batch must be a multiple of GPUs times micro-batch size"
-        yield Refusal(why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=impossible)
+        yield Refusal(
+            why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=impossible
+        )
     for told in range(1, FEWEST_PERIODS + 1):
         alike = steps == told if told < FEWEST_PERIODS else steps >= told
         several, some = alike.any(axis=1), alike.any(axis=0)

@@ -12,7 +12,15 @@ from zeroplan.spec.hints import AUTO
 from zeroplan.spec.reading import checked, flatten, keys, read_run
 from zeroplan.spec.run import Run
 
-__all__ = ["MAX_BYTES", "SCHEMA_VERSION", "by_dotted_key", "load_spec", "read_file", "to_dict", "to_toml"]
+__all__ = [
+    "MAX_BYTES",
+    "SCHEMA_VERSION",
+    "by_dotted_key",
+    "load_spec",
+    "read_file",
+    "to_dict",
+    "to_toml",
+]
 
 SCHEMA_VERSION: Final = 1
 

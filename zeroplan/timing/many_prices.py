@@ -49,9 +49,7 @@ class ManyPrices(dict[Event, EventPrice]):
         self._on_gpus = [
             Prices(Works(gpu, fuses), self._wires[0], host, offload) for gpu, offload in self._gpus
         ]
-        self.slowdown = self._by_gpu(
-            [each.works.gpu.overlap_slowdown for each in self._on_gpus]
-        )
+        self.slowdown = self._by_gpu([each.works.gpu.overlap_slowdown for each in self._on_gpus])
         """Share by which kernels take longer beside a collective. [1]"""
         self._steps: dict[int, tuple[Work, float]] = {}
         self._collectives: dict[object, Array] = {}

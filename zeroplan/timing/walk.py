@@ -195,9 +195,7 @@ def _run(script: Script, prices: Prices, *, overlaps: bool) -> _Walk:
     return walk
 
 
-def sums(
-    calls: Iterable[tuple[Event, int]], prices: Mapping[Event, EventPrice]
-) -> dict[str, Size]:
+def sums(calls: Iterable[tuple[Event, int]], prices: Mapping[Event, EventPrice]) -> dict[str, Size]:
     """Seconds by kind of all that takes as long whenever it happens."""
     zero: Size = 0.0
     communication = offload = matmul = attention = optimizer = all_kernels = zero
