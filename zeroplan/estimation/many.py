@@ -32,7 +32,7 @@ __all__ = ["VERDICTS", "Batches", "Figures", "figures"]
 
 Array = Any
 
-AT_ONCE: Final = 4096
+AT_ONCE: Final = 16384
 """Plans whose clocks run together: their arrays stay in a processor's cache. [count]"""
 
 VERDICTS: Final = ("fits", "tight", "does_not_fit")
