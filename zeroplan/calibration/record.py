@@ -2,16 +2,23 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from zeroplan.calibration.fit import Constant, value_of
 from zeroplan.calibration.residuals import Errors, HeldOut
-from zeroplan.calibration.write import link_toml
+from zeroplan.calibration.write import profile_toml
 from zeroplan.hardware import Link
 from zeroplan.records import dataclass
 from zeroplan.rows import Cell, Column, Table, html, plain
 
 __all__ = ["Calibration"]
+
+LEGEND: Final = (
+    "A held-out point is predicted by a fit that did not see its source, or, where too little is "
+    "left without the source, its file."
+)
+SHOWN: Final = 5
+"""Reasons that are printed; the JSON has all. [count]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -30,12 +37,12 @@ class Calibration:
     """On the points that were fitted to."""
     held_out: HeldOut
     """On points that were not."""
-    unread: int
-    """Rows of the table that could not be priced."""
+    unread: tuple[str, ...]
+    """Why rows of the table could not be priced, or what a log held besides."""
 
     def to_toml(self) -> str:
         """Return the profile as a file."""
-        return link_toml(self.link)
+        return profile_toml(self.link)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain values, in the order of the JSON."""
@@ -54,7 +61,7 @@ class Calibration:
             "errors": [plain(each) for each in self.errors],
             "held_out": plain(self.held_out),
             "fit": plain(self.link.fit),
-            "unread_rows": self.unread,
+            "unread": list(self.unread),
         }
 
     def to_json(self) -> str:
@@ -64,6 +71,25 @@ class Calibration:
     def to_tables(self) -> tuple[Table, Table]:
         """Return the constants and the errors."""
         return self._constants_table(), self._errors_table()
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what a reader should know beside the tables."""
+        outside = self.held_out
+        yield LEGEND
+        if outside.sources:
+            yield f"Held out whole: {', '.join(outside.sources)}"
+        if outside.by_file:
+            yield f"Held out file by file: {', '.join(outside.by_file)}"
+        if outside.collectives:
+            yield f"Predicted only: {', '.join(outside.collectives)}"
+        if outside.missing:
+            yield f"Not held out, as too little is left: {', '.join(outside.missing)}"
+        if self.kept:
+            yield "Constants that stay as they were:"
+            yield from (f"- {key}: {why}" for key, why in self.kept.items())
+        if self.unread:
+            yield f"{len(self.unread):,} rows were left out:"
+            yield from (f"- {why}" for why in self.unread[:SHOWN])
 
     def _constants_table(self) -> Table:
         return Table(
