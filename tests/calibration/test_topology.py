@@ -66,8 +66,8 @@ def test_a_matrix_tells_gpus_link_and_nics(
     name: str, gpu: str, shape: tuple[int, str, int | None], words: str
 ) -> None:
     found = describe_node(MATRICES / f"{name}.txt", told=Told(gpu=gpu)).node
-    nics = found.nics.value if found.nics else None
-    assert (found.gpus.value, found.intra_link.value, nics) == shape
+    nics = None if found.nics is None else int(found.nics.value)
+    assert (int(found.gpus.value), found.intra_link.value, nics) == shape
     assert words in found.topology
 
 
@@ -154,8 +154,8 @@ def zeroplan(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_next_estimate_runs_on_the_new_node(tmp_path: Path) -> None:
     own = tmp_path / "own"
-    asked = ("calibrate", "--topology", str(MATRICES / "four_h100_mesh.txt"))
-    asked += ("--gpu", "h100-sxm5-80gb", "--nic-gbps", "200", "--output", str(own))
+    told = ("--gpu", "h100-sxm5-80gb", "--nic-gbps", "200", "--output", str(own))
+    asked = ("calibrate", "--topology", str(MATRICES / "four_h100_mesh.txt"), *told)
     done = zeroplan(*asked)
     target = own / "nodes" / "4x-h100-sxm5-80gb.toml"
     assert (done.returncode, done.stderr) == (0, f"wrote {target}\n")

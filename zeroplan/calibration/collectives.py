@@ -12,6 +12,7 @@ from zeroplan.calibration.fit import Constant, Fitted, fitted, value_of, with_qu
 from zeroplan.calibration.logs import measured_log
 from zeroplan.calibration.record import Calibration
 from zeroplan.calibration.residuals import Errors, HeldOut, errors_of, held_out
+from zeroplan.calibration.suspects import slow_collectives
 from zeroplan.calibration.sweeps import Sweep, alike, publisher_of, sweeps
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware import Catalogue, Link, Quantity, load_catalogue
@@ -109,6 +110,7 @@ def calibrate_collectives(
         kept=found.kept,
         errors=errors,
         held_out=outside,
+        slow=slow_collectives(used, catalogue),
         unread=tuple(f"{each.id}: {each.why}" for each in skipped),
     )
 

@@ -7,7 +7,7 @@ from zeroplan.calibration.topology import Topology, nvlinks
 from zeroplan.hardware import Catalogue, Choice, Gpu, Link
 from zeroplan.records import dataclass
 
-__all__ = ["TOPOLOGY", "Inside", "inside"]
+__all__ = ["NO_PEER_ACCESS", "TOPOLOGY", "Inside", "inside", "pcie_of"]
 
 TOPOLOGY: Final = "topology"
 """Key of the source: the matrix."""
@@ -74,8 +74,7 @@ def inside(seen: Topology, gpu: Gpu, catalogue: Catalogue) -> Inside:
 
 def _pcie(seen: Topology, gpu: Gpu, catalogue: Catalogue, why: str) -> Inside:
     """Return the PCIe link of a GPU, with peer access or without."""
-    usual = catalogue.link(gpu.intra_link.value)
-    found = usual.id if usual.kind == "pcie" else _pcie_by_rate(gpu, catalogue)
+    found = pcie_of(gpu, catalogue)
     paths = {seen.paths[a, b] for a in seen.gpus for b in seen.gpus if a != b}
     words = f"PCIe ({', '.join(sorted(paths))})"
     if seen.peer_access is not None:
@@ -90,8 +89,10 @@ def _pcie(seen: Topology, gpu: Gpu, catalogue: Catalogue, why: str) -> Inside:
     return Inside(link=choice, words=words, notes=(why, asked) if why else (asked,))
 
 
-def _pcie_by_rate(gpu: Gpu, catalogue: Catalogue) -> str:
-    """Return the PCIe generation of a GPU that usually has NVLink."""
+def pcie_of(gpu: Gpu, catalogue: Catalogue) -> str:
+    """Return the PCIe link of a GPU: its usual link, or that of its generation."""
+    if catalogue.link(gpu.intra_link.value).kind == "pcie":
+        return gpu.intra_link.value
     rate = gpu.host_link_bytes_per_second
     links = [catalogue.link(each) for each in catalogue.link_ids()]
     known = [x for x in links if x.kind == "pcie" and not x.id.endswith(NO_PEER_ACCESS)]

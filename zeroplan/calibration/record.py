@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from zeroplan.calibration.fit import Constant, value_of
 from zeroplan.calibration.residuals import Errors, HeldOut
+from zeroplan.calibration.suspects import Slow
 from zeroplan.calibration.write import profile_toml
 from zeroplan.hardware import Link
 from zeroplan.records import dataclass
-from zeroplan.rows import Cell, Column, Table, html, plain
+from zeroplan.rows import Cell, Column, Table, html, plain, significant
+from zeroplan.units import GB
 
 __all__ = ["Calibration"]
 
@@ -37,6 +39,8 @@ class Calibration:
     """On the points that were fitted to."""
     held_out: HeldOut
     """On points that were not."""
+    slow: tuple[Slow, ...]
+    """Collectives that are far slower than the profile said."""
     unread: tuple[str, ...]
     """Why rows of the table could not be priced, or what a log held besides."""
 
@@ -61,6 +65,7 @@ class Calibration:
             "errors": [plain(each) for each in self.errors],
             "held_out": plain(self.held_out),
             "fit": plain(self.link.fit),
+            "slow": [plain(each) for each in self.slow],
             "unread": list(self.unread),
         }
 
@@ -68,13 +73,50 @@ class Calibration:
         """Return the answer as one JSON document."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
 
-    def to_tables(self) -> tuple[Table, Table]:
-        """Return the constants and the errors."""
-        return self._constants_table(), self._errors_table()
+    def to_tables(self) -> tuple[Table, ...]:
+        """Return the constants and the errors, and what is slow if anything is."""
+        tables = self._constants_table(), self._errors_table()
+        return (*tables, self._slow_table()) if self.slow else tables
+
+    def _slow_table(self) -> Table:
+        return Table(
+            title=f"Far below what {self.start.id} predicts: large messages, bus bandwidth",
+            columns=(
+                Column(name="collective", is_text=True),
+                *(Column(name=name) for name in ("GPUs", "nodes")),
+                *(Column(name=name, unit="GB/s") for name in ("measured", "predicted")),
+                Column(name="share", unit="%"),
+            ),
+            rows=tuple(
+                (
+                    each.collective,
+                    f"{each.ranks:,}",
+                    f"{each.nodes:,}",
+                    each.measured_bytes_per_second / GB,
+                    each.expected_bytes_per_second / GB,
+                    each.share * 100,
+                )
+                for each in self.slow
+            ),
+        )
+
+    def _suspicions(self) -> Iterator[str]:
+        """Yield what may be wrong, each suspect once, the closest first."""
+        if not self.slow:
+            return
+        yield "A profile fitted to a sick link predicts a sick link: mend it first if you can."
+        suspects = {x.words: x for each in self.slow for x in each.suspects}
+        if suspects:
+            yield "Suspects, not findings: each would be about as slow. NCCL_DEBUG=INFO tells more."
+        else:
+            yield "None of the usual suspects would be as slow. NCCL_DEBUG=INFO tells what was used."
+        for words, each in suspects.items():
+            yield f"- {words}: {significant(each.bytes_per_second / GB)} GB/s"
 
     def remarks(self) -> Iterator[str]:
         """Yield what a reader should know beside the tables."""
         outside = self.held_out
+        yield from self._suspicions()
         yield LEGEND
         if outside.sources:
             yield f"Held out whole: {', '.join(outside.sources)}"
