@@ -27,7 +27,7 @@ __all__ = [
 
 SCHEMA_VERSION: Final = 1
 
-Backend = Literal["fake", "cpu"]
+Backend = Literal["fake", "cpu", "cuda"]
 ModelClass = Literal["own", "transformers"]
 Phase = Literal["forward", "backward", "optimizer"]
 PHASES: Final[tuple[Phase, ...]] = ("forward", "backward", "optimizer")

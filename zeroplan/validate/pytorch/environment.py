@@ -101,7 +101,7 @@ def on_meta(dtype: torch.dtype) -> Iterator[None]:
 
 
 def materialise(module: nn.Module) -> None:
-    """Give memory to a module on the meta device; `to_empty` alone would untie tied weights.
+    """Give a module on the meta device memory of the default device; `to_empty` unties tied weights.
 
     It is filled with small numbers: not-a-numbers and denormal ones would slow a real step down.
     """
@@ -109,7 +109,7 @@ def materialise(module: nn.Module) -> None:
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             places[parameter].append((part, name))
-    module.to_empty(device="cpu")
+    module.to_empty(device=torch.get_default_device())
     for (first, name), *others in places.values():
         for part, other in others:
             setattr(part, other, getattr(first, name))
