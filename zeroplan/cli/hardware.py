@@ -163,7 +163,11 @@ def _read(catalogue: Catalogue, word: str) -> Profile:
 
 def _sources(catalogue: Catalogue, *words: str) -> dict[str, Source]:
     """Return the known sources, with those beside profiles that are named by their file."""
-    beside = (Path(word).parents[1] / "sources.toml" for word in words if word.endswith(".toml"))
+    beside = (
+        Path(word).absolute().parents[1] / "sources.toml"
+        for word in words
+        if word.endswith(".toml")
+    )
     return {key: each for path in beside for key, each in read_sources(path).items()} | (
         catalogue.sources()
     )

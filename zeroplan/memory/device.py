@@ -2,12 +2,13 @@
 
 from typing import Final, Literal
 
+from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu
 from zeroplan.memory.walk import Trace
 from zeroplan.records import dataclass
 from zeroplan.units import GIB, MIB, Guess, Size, round_up
 
-__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory"]
+__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory", "fragmentation"]
 
 
 FRAGMENTATION: Final = Guess(
@@ -61,6 +62,11 @@ class DeviceMemory:
         return "does_not_fit"
 
 
+def fragmentation(gpu: Gpu) -> Quantity | Guess:
+    """Return what was measured on the GPU, else the guess."""
+    return FRAGMENTATION if gpu.fragmentation is None else gpu.fragmentation
+
+
 def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:
     """Add what is not a tensor to the peak of the tensors.
 
@@ -70,11 +76,12 @@ def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:
     workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
     allocated = max(peak.bytes for peak in trace.phases.values()) + workspaces
     pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in trace.pools_bytes.values())
-    slack = pools * FRAGMENTATION.value
+    share = fragmentation(gpu)
+    slack = pools * share.value
     nccl = communicators * COMMUNICATOR_BYTES.value
     context = gpu.context_bytes
     band = (
-        slack * FRAGMENTATION.rel_uncertainty
+        slack * (share.rel_uncertainty or 0.0)
         + nccl * COMMUNICATOR_BYTES.rel_uncertainty
         + context.value * (context.rel_uncertainty or 0.0)
     )
