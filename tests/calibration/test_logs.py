@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from zeroplan.calibration import calibrate_collectives
-from zeroplan.calibration.logs import gpu_of
 from zeroplan.errors import SpecError
 from zeroplan.hardware import load_catalogue
+from zeroplan.hardware.naming import gpu_of
 
 LOGS = Path(__file__).parent / "logs"
 
