@@ -6,10 +6,11 @@ from statistics import median
 import pytest
 
 from zeroplan.calibration import calibrate_collectives
-from zeroplan.calibration.logs import gpu_of, measured_log
+from zeroplan.calibration.logs import measured_log
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.errors import SpecError
 from zeroplan.hardware import load_catalogue
+from zeroplan.hardware.naming import gpu_of
 from zeroplan.hardware.profile import ring_efficiency
 from zeroplan.units import MIB
 

@@ -47,6 +47,7 @@ def hold(model: str, keys: dict[str, Any]) -> None:
     answer = validate(model=model, backend="cpu", timeout=300, **{**SMALL, **keys})
     off = [each for each in answer.differences if each.judged and not each.within(TOLERANCE)]
     assert off == []
+    assert answer.truth is not None
     assert len(answer.truth.step_seconds) == 5
     assert min(answer.truth.step_seconds) > 0
 

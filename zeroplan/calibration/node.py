@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from zeroplan.calibration.inside import TOPOLOGY, Inside, inside
-from zeroplan.calibration.logs import gpu_of
 from zeroplan.calibration.nics import nic_words, nics_for_gpus
 from zeroplan.calibration.topology import Topology, read_topology
 from zeroplan.calibration.write import profile_toml
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Choice, Gpu, Node, Quantity, load_catalogue, usual_link
+from zeroplan.hardware.naming import gpu_of
 from zeroplan.hardware.profile import entries
 from zeroplan.hardware.quantity import unit_of
 from zeroplan.records import dataclass

@@ -18,7 +18,9 @@ from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["SpecCommand", "takes_run"]
+__all__ = ["NO_MODEL", "SpecCommand", "takes_run"]
+
+NO_MODEL: Final = "no model: name one with --model, or in a file given with --spec."
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -57,16 +59,20 @@ class SpecCommand(LightCommand):
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is the run they describe.
 
-    A flag of its own comes before a key's of the same name, which only a file then sets.
+    A flag of its own comes before a key's of the same name, which only a file then sets. A command
+    that can do without a run gets None where no key is given.
     """
-    _, *own = inspect.signature(command).parameters.values()
+    asked, *own = inspect.signature(command).parameters.values()
+    optional = asked.annotation == run.Run | None
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
 
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(_run(arguments.pop("spec"), texts), **arguments)
+        spec = arguments.pop("spec")
+        nothing = optional and spec is None and not any(texts.values())
+        command(None if nothing else _run(spec, texts), **arguments)
 
     with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
@@ -80,7 +86,7 @@ def _run(spec: str | None, texts: dict[str, str | None]) -> run.Run:
         if text is not None
     }
     if spec is None and "model.source" not in given:
-        raise UsageError("no model: name one with --model, or in a file given with --spec.")
+        raise UsageError(NO_MODEL)
     return read_run(read_file(spec) if spec else {}, checked(given, _flag))
 
 

@@ -4,6 +4,7 @@ A figure has the name that it has in an estimate, so that comparing is laying th
 None is what a backend cannot show: real memory on a CPU, collectives' times on fake tensors.
 """
 
+import json
 from collections.abc import Iterable
 from statistics import median
 from typing import Any, Final, Literal
@@ -189,6 +190,10 @@ class RunRecord:
             **plain(self),
             "inputs": to_dict(self.inputs),
         }
+
+    def to_json(self) -> str:
+        """Return the record as one JSON document."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
 
 
 def spread(values: Iterable[float]) -> Spread:

@@ -1,12 +1,10 @@
 """Where a step runs: process groups, and the tensors of its model and batches."""
 
 import gc
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -16,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from zeroplan.errors import RunError
 from zeroplan.schedule.plan import Plan
 
 __all__ = [
@@ -23,9 +22,9 @@ __all__ = [
     "by_reference_counts",
     "fake_group",
     "fake_tensors",
-    "gloo_group",
     "materialise",
     "on_meta",
+    "real_group",
     "token_ids",
 ]
 
@@ -36,8 +35,6 @@ DTYPES: Final = {
     "fp16": torch.float16,
 }
 
-
-LOOPBACK: Final = "lo"
 SPREAD: Final = 0.02
 """Standard deviation of weights before training, as GPT-2's and Llama's configurations have it."""
 
@@ -53,20 +50,31 @@ def fake_group(ranks: int, rank: int) -> Iterator[None]:
 
 
 @contextmanager
-def gloo_group(ranks: int, rank: int, store: Path, limit_seconds: float) -> Iterator[None]:
-    """Be one rank of a process group on this machine, which meets in a file."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
-    dist.init_process_group(
-        "gloo",
-        init_method=store.as_uri(),
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=limit_seconds),
-    )
+def real_group(
+    ranks: int, rank: int, place: str, limit_seconds: float, *, on_gpus: bool
+) -> Iterator[None]:
+    """Be one rank of a process group that meets at a place: a file's URI, or tcp://HOST:PORT.
+
+    After an error it is left as it is: to close it would be to wait for ranks that do not come.
+
+    Raises
+    ------
+    RunError
+        The ranks did not meet.
+    """
     try:
-        yield
-    finally:
-        dist.destroy_process_group()
+        dist.init_process_group(
+            "nccl" if on_gpus else "gloo",
+            init_method=place,
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=limit_seconds),
+        )
+    except (dist.DistError, ValueError) as error:  # a port in use, a host that is not there
+        told = str(error).partition("\n")[0]
+        raise RunError(f"rank {rank} of {ranks} found no one at {place}: {told}") from None
+    yield
+    dist.destroy_process_group()
 
 
 @contextmanager
