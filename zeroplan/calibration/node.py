@@ -8,11 +8,10 @@ from typing import Any, Final
 from zeroplan.calibration.inside import TOPOLOGY, Inside, inside
 from zeroplan.calibration.nics import nic_words, nics_for_gpus
 from zeroplan.calibration.topology import Topology, read_topology
-from zeroplan.calibration.write import profile_toml
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Choice, Gpu, Node, Quantity, load_catalogue, usual_link
 from zeroplan.hardware.naming import gpu_of
-from zeroplan.hardware.profile import entries
+from zeroplan.hardware.profile import Profile, entries
 from zeroplan.hardware.quantity import unit_of
 from zeroplan.records import dataclass
 from zeroplan.rows import Column, Table, html, plain, readable
@@ -45,9 +44,10 @@ class NodeProfile:
     node: Node
     notes: tuple[str, ...]
 
-    def to_toml(self) -> str:
-        """Return the profile as a file."""
-        return profile_toml(self.node)
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The new profile, as every answer of a calibration has them."""
+        return (self.node,)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain values, in the order of the JSON."""

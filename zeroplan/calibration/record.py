@@ -9,6 +9,7 @@ from zeroplan.calibration.residuals import Errors, HeldOut
 from zeroplan.calibration.suspects import Slow
 from zeroplan.calibration.write import profile_toml
 from zeroplan.hardware import Link
+from zeroplan.hardware.profile import Profile
 from zeroplan.records import dataclass
 from zeroplan.rows import Cell, Column, Table, html, plain, significant
 from zeroplan.units import GB
@@ -43,6 +44,11 @@ class Calibration:
     """Collectives that are far slower than the profile said."""
     unread: tuple[str, ...]
     """Why rows of the table could not be priced, or what a log held besides."""
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The new profile, as every answer of a calibration has them."""
+        return (self.link,)
 
     def to_toml(self) -> str:
         """Return the profile as a file."""

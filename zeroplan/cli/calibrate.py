@@ -12,7 +12,10 @@ from zeroplan.cli.options import AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 
 if TYPE_CHECKING:
-    from zeroplan.calibration import Calibration, NodeProfile
+    from zeroplan.calibration import Calibration, NodeProfile, RecordsCalibration
+    from zeroplan.hardware.profile import Profile
+
+    Result = Calibration | NodeProfile | RecordsCalibration
 
 __all__ = ["EXAMPLES", "app"]
 
@@ -20,6 +23,7 @@ EXAMPLES: Final = (
     "zeroplan calibrate --collectives nccl.csv --link ib-ndr400",
     "zeroplan calibrate --collectives all_gather.log --link nvlink4 --output own",
     "zeroplan calibrate --collectives nccl.csv --link roce-400 --only all_gather --json",
+    "zeroplan calibrate run-1.json run-2.json --output own",
     "zeroplan calibrate --topology topo.txt --gpu h100-sxm5-80gb --nic-gbps 400 --output own",
 )
 
@@ -32,6 +36,14 @@ app = typer.Typer(add_completion=False)
 
 @app.command(cls=LightCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
 def calibrate(
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECORD.json]...",
+            help="Records of runs, as `zeroplan validate --output` writes them.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     collectives: Annotated[
         str | None,
@@ -130,52 +142,55 @@ def calibrate(
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new profile of what was measured.
+    """Make new profiles of what was measured.
 
-    Collectives make a link: its constants are fitted, and errors are shown on the
-    fitted points and on sources that were held out. A table has the columns of
-    `zeroplan backtest --collectives`; of a log, every run counts as one on the link.
-    A topology makes a node. No file is overwritten.
+    Records make a GPU, and a link where collectives were timed. Collectives make a
+    link: its constants are fitted, and errors are shown on the fitted points and on
+    sources that were held out. A table has the columns of `zeroplan backtest
+    --collectives`; of a log, every run counts as one on the link. A topology makes a
+    node. No file is overwritten.
     """
     own = Path(profiles) if profiles else None
-    if (collectives is None) == (topology is None):
-        raise UsageError("name what was measured: --collectives FILE or --topology FILE.")
-    if topology is not None:
+    if sum(map(bool, (records, collectives, topology))) != 1:
+        raise UsageError(
+            "name what was measured: RECORD.json, or --collectives FILE, or --topology FILE."
+        )
+    result: Result
+    if topology:
         from zeroplan.calibration import Told, describe_node  # noqa: PLC0415  # not for --help
 
-        told = Told(
-            gpu=gpu,
-            intra_link=intra_link,
-            node_link=node_link,
-            nic_gbps=_rate("--nic-gbps", nic_gbps),
+        rate = _rate("--nic-gbps", nic_gbps)
+        told = Told(gpu=gpu, intra_link=intra_link, node_link=node_link, nic_gbps=rate)
+        result = describe_node(topology, told=told, name=_name(output), profiles=own)
+    elif records:
+        from zeroplan.calibration import calibrate_records  # noqa: PLC0415  # not for --help
+
+        result = calibrate_records(records, link=link or "", profiles=own)
+    else:
+        if link is None:
+            raise UsageError("name the link that the collectives ran on with --link.")
+        if not min_bytes.isdecimal():
+            raise UsageError(f"--min-bytes {min_bytes!r}: write a whole number of bytes.")
+        from zeroplan.calibration import (  # noqa: PLC0415  # not for --help
+            Choice,
+            calibrate_collectives,
         )
-        node = describe_node(topology, told=told, name=_name(output), profiles=own)
-        _answer(node, _target(output, "nodes", node.node.id), as_json=as_json)
-        return
-    if link is None:
-        raise UsageError("name the link that the collectives ran on with --link.")
-    if not min_bytes.isdecimal():
-        raise UsageError(f"--min-bytes {min_bytes!r}: write a whole number of bytes.")
-    _target(output, "links", link)  # before the work, not after it
-    from zeroplan.calibration import Choice, calibrate_collectives  # noqa: PLC0415  # not for --help
 
-    choice = Choice(
-        constants=_words(constants),
-        collectives=_words(only),
-        gpus=_words(gpus.lower()),
-        min_bytes=int(min_bytes),
-        equal_sources=equal_sources,
-    )
-    fitted = calibrate_collectives(
-        str(collectives), link, choice=choice, name=_name(output), profiles=own
-    )
-    _answer(fitted, _target(output, "links", fitted.link.id), as_json=as_json)
+        choice = Choice(
+            constants=_words(constants),
+            collectives=_words(only),
+            gpus=_words(gpus.lower()),
+            min_bytes=int(min_bytes),
+            equal_sources=equal_sources,
+        )
+        result = calibrate_collectives(
+            str(collectives), link, choice=choice, name=_name(output), profiles=own
+        )
+    _write(result.profiles, output)
+    _print(result, as_json=as_json)
 
 
-def _answer(result: "Calibration | NodeProfile", target: Path | None, *, as_json: bool) -> None:
-    """Write the profile, then say what is in it."""
-    if target is not None:
-        write_whole(target, result.to_toml(), "--output")
+def _print(result: "Result", *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(f"{result.to_json()}\n")
         return
@@ -185,22 +200,32 @@ def _answer(result: "Calibration | NodeProfile", target: Path | None, *, as_json
     sys.stdout.write(calibration_text(result, page()))
 
 
+def _write(profiles: "tuple[Profile, ...]", output: str | None) -> None:
+    """Write each profile to a new file: the one that is named, or its own in a folder."""
+    if output is None:
+        return
+    from zeroplan.calibration.write import profile_toml  # noqa: PLC0415  # not for --help
+    from zeroplan.hardware.catalogue import FOLDERS  # noqa: PLC0415
+
+    named = _name(output) != ""
+    if named and len(profiles) > 1:
+        ids = " and ".join(each.id for each in profiles)
+        raise UsageError(f"--output {output}: {ids} need a folder, not one file.")
+    targets = [
+        Path(output) if named else Path(output, FOLDERS[type(each)], f"{each.id}.toml")
+        for each in profiles
+    ]
+    for target in targets:
+        if target.exists():
+            raise UsageError(f"--output {target}: there is such a file; name a new one.")
+    for target, profile in zip(targets, profiles, strict=True):
+        write_whole(target, profile_toml(profile), "--output")
+
+
 def _name(output: str | None) -> str:
     """Return the id of a profile whose file is named."""
     path = Path(output or "")
     return path.stem if path.suffix == ".toml" else ""
-
-
-def _target(output: str | None, group: str, profile_id: str) -> Path | None:
-    """Return the new file: the one that is named, or the one of the id in a folder of profiles."""
-    if output is None:
-        return None
-    target = Path(output)
-    if target.suffix != ".toml":
-        target = target / group / f"{profile_id}.toml"
-    if target.exists():
-        raise UsageError(f"--output {target}: there is such a file; name a new one.")
-    return target
 
 
 def _rate(flag: str, text: str) -> float | None:
