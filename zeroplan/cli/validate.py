@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zeroplan.cli.files import write_whole
+from zeroplan.cli.files import refuse_unwritable, write_whole
 from zeroplan.cli.flags import NO_MODEL, SpecCommand, takes_run
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
@@ -129,6 +129,9 @@ def validate(
     from zeroplan.validate import compare, read_record, recorded  # noqa: PLC0415  # not for --help
     from zeroplan.validate.joined import seat  # noqa: PLC0415
 
+    for path, option in ((record, "--record"), (collectives, "--collectives")):
+        if path is not None:
+            refuse_unwritable(Path(path), option)
     folder = Path(profiles) if profiles else None
     limit = _value(Tolerance, "--tolerance", tolerance)
     if asked is None and earlier is None:

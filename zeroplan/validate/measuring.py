@@ -24,7 +24,7 @@ from zeroplan.validate.machine import machine, versions
 from zeroplan.validate.measurement import Machine, Measured, Outcome, RunRecord
 from zeroplan.validate.quiet import quiet
 from zeroplan.validate.record import Backend, ModelClass
-from zeroplan.validate.refusals import refuse, refuse_gpus, refuse_memory, refuse_packages
+from zeroplan.validate.refusals import refuse, refuse_gpus, refuse_memory
 
 __all__ = ["Asked", "measure"]
 
@@ -92,7 +92,7 @@ def _seated(run: Run, place: Seat) -> Run:
 
 
 def _refuse_machine(asked: Asked, plan: Plan, place: Seat | None) -> None:
-    refuse_packages(asked.model_class or "own")
+    """Say so where the machine has too little memory or too few GPUs."""
     ranks = 1 if asked.pretended else int(plan.groups.world.ranks)
     if asked.backend == "cpu" and place is None:
         found = peaks(script(plan))
@@ -100,7 +100,7 @@ def _refuse_machine(asked: Asked, plan: Plan, place: Seat | None) -> None:
     if asked.backend == "cuda":
         from torch.cuda import device_count  # noqa: PLC0415  # loads torch
 
-        here = ranks if place is None else place.local_rank + 1
+        here = ranks if place is None else 1
         refuse_gpus(here, device_count(), ranks=int(plan.groups.world.ranks))
 
 

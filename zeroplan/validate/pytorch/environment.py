@@ -1,6 +1,7 @@
 """Where a step runs: process groups, and the tensors of its model and batches."""
 
 import gc
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from zeroplan.schedule.plan import Plan
 
 __all__ = [
     "DTYPES",
+    "MET",
     "by_reference_counts",
     "fake_group",
     "fake_tensors",
@@ -35,6 +37,8 @@ DTYPES: Final = {
     "fp16": torch.float16,
 }
 
+MET: Final = "env://"
+"""The place that the variables MASTER_ADDR and MASTER_PORT name."""
 SPREAD: Final = 0.02
 """Standard deviation of weights before training, as GPT-2's and Llama's configurations have it."""
 
@@ -53,7 +57,7 @@ def fake_group(ranks: int, rank: int) -> Iterator[None]:
 def real_group(
     ranks: int, rank: int, place: str, limit_seconds: float, *, on_gpus: bool
 ) -> Iterator[None]:
-    """Be one rank of a process group that meets at a place: a file's URI, or tcp://HOST:PORT.
+    """Be one rank of a process group that meets at a place: a file's URI, or where a launcher says.
 
     After an error it is left as it is: to close it would be to wait for ranks that do not come.
 
@@ -72,7 +76,8 @@ def real_group(
         )
     except (dist.DistError, ValueError) as error:  # a port in use, a host that is not there
         told = str(error).partition("\n")[0]
-        raise RunError(f"rank {rank} of {ranks} found no one at {place}: {told}") from None
+        where = "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ) if place == MET else place
+        raise RunError(f"rank {rank} of {ranks} found no one at {where}: {told}") from None
     yield
     dist.destroy_process_group()
 

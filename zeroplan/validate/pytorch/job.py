@@ -49,11 +49,15 @@ class Job:
     """Whether the first rank says on standard error what it is doing."""
 
     def device(self, local_rank: int) -> torch.device:
-        """Return the device of a process, and make it the process's own."""
+        """Return the device of a process, and make it the process's own.
+
+        A launcher may let each process of a node see one GPU alone.
+        """
         if self.backend != "cuda":
             return torch.device("cpu")
-        torch.cuda.set_device(local_rank)
-        return torch.device("cuda", local_rank)
+        index = local_rank % torch.cuda.device_count()
+        torch.cuda.set_device(index)
+        return torch.device("cuda", index)
 
     def tell(self, rank: int, stage: str) -> None:
         """Say what is being done."""

@@ -4,12 +4,13 @@ import os
 import sys
 from threading import Timer
 
+import torch
 import torch.distributed as dist
 
 from zeroplan.errors import RunError
 from zeroplan.validate.joined import Seat
 from zeroplan.validate.measurement import Measured, Outcome
-from zeroplan.validate.pytorch.environment import real_group
+from zeroplan.validate.pytorch.environment import MET, real_group
 from zeroplan.validate.pytorch.gpu import out_of_memory
 from zeroplan.validate.pytorch.job import Job, fullest, measured
 
@@ -26,6 +27,7 @@ def joined_step(job: Job, seat: Seat) -> Measured | Outcome:
     """
     os.environ.setdefault("MASTER_ADDR", seat.host)
     os.environ.setdefault("MASTER_PORT", str(seat.port))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // seat.ranks_per_node))
     watchdog = Timer(job.limit_seconds, _give_up, (job, seat))
     watchdog.daemon = True
     watchdog.start()
@@ -42,7 +44,7 @@ def joined_step(job: Job, seat: Seat) -> Measured | Outcome:
 def _run(job: Job, seat: Seat) -> Measured:
     device = job.device(seat.local_rank)
     limit, on_gpus = job.limit_seconds, device.type == "cuda"
-    with real_group(seat.ranks, seat.rank, "env://", limit, on_gpus=on_gpus):
+    with real_group(seat.ranks, seat.rank, MET, limit, on_gpus=on_gpus):
         everyone: list[Measured | None] = [None] * seat.ranks
         dist.all_gather_object(everyone, measured(job, device))
     return fullest(each for each in everyone if each is not None)
