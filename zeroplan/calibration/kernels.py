@@ -83,9 +83,10 @@ def _fitted_products(gpu: Gpu, mine: Sequence[Product], rates: Rates, free: Sequ
     depths = [float(each.product.k) for each in mine]
     valid = f"inner dimensions from {min(depths):,.0f} to {max(depths):,.0f}"
     for name in free:
-        yield constant(
-            KEYS[name], before[name], getattr(fitted, name), "fitted", errors=errors, valid=valid
-        )
+        found, told = before[name], getattr(fitted, name)
+        # times hardly depend on depth and start: their errors say little of these two
+        band = 0.0 if name == "efficiency" else found.rel_uncertainty or 0.0
+        yield constant(KEYS[name], found, told, "fitted", errors=errors, valid=valid, band=band)
 
 
 def other_dtype_constants(gpu: Gpu, products: Sequence[Product]) -> Told:

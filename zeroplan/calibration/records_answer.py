@@ -71,10 +71,17 @@ class RecordsCalibration:
 
 
 def _gpu_table(found: GpuFit) -> Table:
-    names = ("before", "fitted", "+/- [%]", "points", "median [%]", "p90 [%]")
     return Table(
         title=f"{found.gpu.id}, fitted to records of runs",
-        columns=(Column(name="constant", is_text=True), *(Column(name=name) for name in names)),
+        columns=(
+            Column(name="constant", is_text=True),
+            Column(name="before"),
+            Column(name="fitted"),
+            Column(name="+/-", unit="%"),
+            Column(name="points"),
+            Column(name="median error", unit="%"),
+            Column(name="p90", unit="%"),
+        ),
         rows=tuple(
             (
                 each.key,

@@ -10,6 +10,7 @@ from zeroplan.calibration.residuals import ninth_in_ten
 from zeroplan.calibration.runs import RunPoint, compute_seconds, pools_bytes
 from zeroplan.hardware import Gpu
 from zeroplan.records import replace
+from zeroplan.rows import significant
 from zeroplan.units import GIB
 
 __all__ = ["fragmentation_constant", "load_constant"]
@@ -70,7 +71,7 @@ def load_constant(gpu: Gpu, runs: Sequence[RunPoint]) -> Told:
         yield key, f"runs contradict each other: {worst.name} is {max(off):.0%} off"
         return
     times = [1e3 * (each.compute_seconds or 0.0) for each in known]
-    valid = f"{len(known)} runs that compute for {min(times):,.3g} to {max(times):,.3g} ms"
+    valid = f"{len(known)} runs that compute for {significant(min(times))} to {significant(max(times))} ms"
     yield constant(key, gpu.load_share, value, "fitted", errors=off, valid=valid)
 
 

@@ -40,7 +40,7 @@ def calibrate(
         list[str] | None,
         typer.Argument(
             metavar="[RECORD.json]...",
-            help="Records of runs, as `zeroplan validate --output` writes them.",
+            help="Records of runs, as `zeroplan validate --record` writes them.",
             show_default=False,
         ),
     ] = None,
