@@ -75,6 +75,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--backend", "tpu"], 2, "use one of fake"),
         (["--pretend-gpus", "64"], 2, "need --backend cuda or cpu"),
         (["--pretend-gpus", "0", "--backend", "cpu"], 2, "--pretend-gpus"),
+        (["--collectives", "nccl.csv"], 2, "--micro-benches"),
         (["--micro-benches"], 2, "need --backend cuda or cpu"),
         (["--record", "/dev/null/run.json"], 2, "nothing can be written in"),
         (["--model-class", "mine"], 2, "use one of own, transformers"),

@@ -129,6 +129,8 @@ def validate(
     from zeroplan.validate import compare, read_record, recorded  # noqa: PLC0415  # not for --help
     from zeroplan.validate.joined import seat  # noqa: PLC0415
 
+    if collectives is not None and not micro_benches:
+        raise UsageError("--collectives: only --micro-benches time them; give both.")
     for path, option in ((record, "--record"), (collectives, "--collectives")):
         if path is not None:
             refuse_unwritable(Path(path), option)

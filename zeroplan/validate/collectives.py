@@ -5,7 +5,6 @@ import io
 from pathlib import Path
 from typing import Final
 
-from zeroplan.hardware import Link
 from zeroplan.validate.comparing import question_of
 from zeroplan.validate.measurement import RunRecord
 
@@ -16,15 +15,19 @@ COLUMNS: Final = (
     *("intra_link", "inter_link", "message_bytes", "in_place", "time_us"),
 )
 
+LOOPBACK: Final = "loopback"
 MICRO: Final = 1e-6
 
 
 def to_csv(record: RunRecord, profiles: Path | None = None) -> str:
     """Return one row for each collective of the micro-benches, the median of its times.
 
-    Links are those that the run names, or the usual ones of its GPU.
+    Links are those that the run names, or the usual ones of its GPU; processes on CPUs meet over
+    the loopback.
     """
     question = question_of(record, profiles)
+    on_gpus = record.backend == "cuda"
+    gpu = question.gpu.id if on_gpus else ""
     intra, inter = question.wires.intra, question.wires.inter
     points = () if record.measured is None else record.measured.micro_benches.collectives
     text = io.StringIO()
@@ -36,21 +39,17 @@ def to_csv(record: RunRecord, profiles: Path | None = None) -> str:
             (
                 f"{number}",
                 f"zeroplan validate {record.date}",
-                _fabric(intra if one_node else inter),
+                (intra if one_node else inter).kind if on_gpus else LOOPBACK,
                 point.collective,
-                question.gpu.id,
+                gpu,
                 point.n_gpus,
                 point.gpus_per_node,
                 point.n_nodes,
-                intra.id,
-                "" if one_node else inter.id,
+                intra.id if on_gpus else LOOPBACK,
+                "" if one_node or not on_gpus else inter.id,
                 point.message_bytes,
                 "yes" if point.in_place else "no",
                 f"{point.seconds.median / MICRO:.6g}",
             )
         )
     return text.getvalue()
-
-
-def _fabric(link: Link) -> str:
-    return str(link.kind)

@@ -86,6 +86,8 @@ def _steps(job: Job, question: Question, plan: Plan, device: torch.device) -> Me
     job.tell(rank, f"building {question.run.model.source}, rank {rank} of {ranks} on {device.type}")
     subject = make_subject(question, plan, job.model_class)
     ledger = None if device.type == "cuda" else Ledger()
+    if plan.training.compute_dtype == "tf32":
+        torch.set_float32_matmul_precision("high")
     with subject.conditions(), sdpa_kernel(FUSED), by_reference_counts():
         with _counting(ledger):
             with device:
