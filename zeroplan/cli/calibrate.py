@@ -39,7 +39,7 @@ def calibrate(
     records: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECORD.json]...",
+            metavar="RECORD.json",
             help="Records of runs, as `zeroplan validate --record` writes them.",
             show_default=False,
         ),
@@ -144,11 +144,11 @@ def calibrate(
 ) -> None:
     """Make new profiles of what was measured.
 
-    Records make a GPU, and a link where collectives were timed. Collectives make a
-    link: its constants are fitted, and errors are shown on the fitted points and on
-    sources that were held out. A table has the columns of `zeroplan backtest
-    --collectives`; of a log, every run counts as one on the link. A topology makes a
-    node. No file is overwritten.
+    Records make a GPU, and a link where collectives were timed. Collectives
+    make a link: its constants are fitted, and errors are shown on the fitted
+    points and on sources that were held out. A table has the columns of
+    `zeroplan backtest --collectives`; of a log, every run counts as one on the
+    link. A topology makes a node. No file is overwritten.
     """
     own = Path(profiles) if profiles else None
     if sum(map(bool, (records, collectives, topology))) != 1:
