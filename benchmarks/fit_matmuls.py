@@ -8,18 +8,18 @@ Every tenth row is held out of the fit, and errors are told of those.
 """
 
 import csv
-import re
 import sys
 from collections import defaultdict
 from math import exp
 from pathlib import Path
 from statistics import median
 
+from profiles import rewrite
+
 from zeroplan.calibration.products import Product, Rates, fit_products, log_error
 from zeroplan.hardware import load_catalogue
 from zeroplan.workload.tape import Matmul
 
-PROFILES = Path(__file__).parents[1] / "hardware_profiles" / "gpus"
 NAMES = {
     "A100-SXM4-80GB": "a100-sxm4-80gb",
     "H100-SXM5-80GB": "h100-sxm5-80gb",
@@ -73,8 +73,6 @@ def read(path: str) -> dict[tuple[str, str], list[Product]]:
 
 def write(gpu_id: str, dtype: str, rates: Rates) -> None:
     """Set the values of a profile."""
-    file = PROFILES / f"{gpu_id}.toml"
-    text = before = file.read_text(encoding="utf-8")
     values = {
         "matmul_efficiency": f"{rates.efficiency:.3f}",
         "matmul_depth_elements": f"{rates.depth:.0f}",
@@ -82,11 +80,7 @@ def write(gpu_id: str, dtype: str, rates: Rates) -> None:
     }
     if dtype != "bf16":
         values = {f"matmul_efficiency_by_dtype.{dtype}": values["matmul_efficiency"]}
-    for key, value in values.items():
-        text = re.sub(rf"(\[{re.escape(key)}\]\nvalue = )\S+", rf"\g<1>{value}", text)
-    if text != before:
-        text = re.sub(r"(revision = )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", text, count=1)
-        file.write_text(text, encoding="utf-8")
+    rewrite(gpu_id, values)
 
 
 if __name__ == "__main__":

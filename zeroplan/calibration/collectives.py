@@ -93,8 +93,7 @@ def calibrate_collectives(
     fit = calibrated(
         rows, start, catalogue, choice=choice, command=_command(Path(table), link, choice)
     )
-    unread = tuple(f"{each.id}: {each.why}" for each in skipped)
-    return replace(fit, link=renamed(fit.link, start, name), unread=unread)
+    return replace(fit, link=renamed(fit.link, start, name), skipped=tuple(skipped))
 
 
 def calibrated(
@@ -127,7 +126,7 @@ def calibrated(
         errors=errors,
         held_out=outside,
         slow=slow_collectives(used, catalogue),
-        unread=(),
+        skipped=(),
     )
 
 

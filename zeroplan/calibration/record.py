@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from zeroplan.backtesting.record import Skip
 from zeroplan.calibration.fit import Constant, value_of
 from zeroplan.calibration.residuals import Errors, HeldOut
 from zeroplan.calibration.suspects import Slow
@@ -20,8 +21,6 @@ LEGEND: Final = (
     "A held-out point is predicted by a fit that did not see its source, or, where too little is "
     "left without the source, its file."
 )
-SHOWN: Final = 5
-"""Reasons that are printed; the JSON has all. [count]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -42,8 +41,8 @@ class Calibration:
     """On points that were not."""
     slow: tuple[Slow, ...]
     """Collectives that are far slower than the profile said."""
-    unread: tuple[str, ...]
-    """Why rows of the table could not be priced, or what a log held besides."""
+    skipped: tuple[Skip, ...]
+    """Rows that could not be read or priced, with their reasons."""
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -72,7 +71,7 @@ class Calibration:
             "held_out": plain(self.held_out),
             "fit": plain(self.link.fit),
             "slow": [plain(each) for each in self.slow],
-            "unread": list(self.unread),
+            "skipped": [plain(each) for each in self.skipped],
         }
 
     def to_json(self) -> str:
@@ -135,9 +134,6 @@ class Calibration:
         if self.kept:
             yield "Constants that stay as they were:"
             yield from (f"- {key}: {why}" for key, why in self.kept.items())
-        if self.unread:
-            yield f"{len(self.unread):,} rows were left out:"
-            yield from (f"- {why}" for why in self.unread[:SHOWN])
 
     def _constants_table(self) -> Table:
         return Table(

@@ -54,7 +54,8 @@ def compare(
     plan = plan_for(question, row, {})
     step = script(plan)
     on_gpu = record.backend == "cuda"
-    device = device_memory(trace(step), question.gpu, plan.groups.communicators)
+    found, communicators = trace(step), plan.groups.communicators
+    device = device_memory(found.highest.bytes, found.pools_bytes, question.gpu, communicators)
     workspaces = int(device.workspaces_bytes) if on_gpu else 0
     expected = predicted(step, updates=plan.runs_before_update, workspaces_bytes=workspaces)
     seen = record.measured
