@@ -15,7 +15,7 @@ from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.sharding.groups import Group
 from zeroplan.units import GIGABIT, MIB, ceil_div
 
-__all__ = ["Measured", "backtest_collectives", "measured_collectives"]
+__all__ = ["Measured", "backtest_collectives", "collective_of", "measured_collectives"]
 
 COLUMNS: Final = ("fabric", "collective", "gpu", "n_gpus", "message_bytes", "time_us")
 
@@ -130,7 +130,8 @@ def _measured(cells: Cells, hardware: _Hardware) -> Measured:
     if microseconds is None:
         raise SpecError("time_us is blank")
     gpu = hardware.catalogue.gpu(cells.text("gpu").lower())
-    call = _collective(cells)
+    word, group = cells.text("collective").lower(), _group(cells)
+    call = collective_of(word, group, cells.whole("message_bytes"))
     return Measured(
         cells=cells,
         call=call,
@@ -160,20 +161,23 @@ def _score(row: Measured) -> Score:
     )
 
 
-def _collective(cells: Cells) -> Collective:
-    """Return the call, whose message is the whole that is gathered or reduced."""
-    word = cells.text("collective").lower()
+def collective_of(word: str, group: Group, message_bytes: int) -> Collective:
+    """Return the call of a name, whose message is the whole that is gathered or reduced.
+
+    Raises
+    ------
+    SpecError
+        No such collective is modelled.
+    """
     known: tuple[CollectiveName, ...] = get_args(CollectiveName)
     for name in known:
         if word == name:
-            group = _group(cells)
-            size = cells.whole("message_bytes")
-            share = size // group.ranks
+            share = message_bytes // group.ranks
             return Collective(
                 name=name,
                 group=group,
-                input_bytes=share if name == "all_gather" else size,
-                output_bytes=share if name == "reduce_scatter" else size,
+                input_bytes=share if name == "all_gather" else message_bytes,
+                output_bytes=share if name == "reduce_scatter" else message_bytes,
             )
     raise SpecError(f"collective {word!r} is not modelled.{perhaps(word, known)}")
 

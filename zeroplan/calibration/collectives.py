@@ -12,6 +12,7 @@ from zeroplan.calibration.fit import Constant, Fitted, fitted, value_of, with_qu
 from zeroplan.calibration.logs import measured_log
 from zeroplan.calibration.record import Calibration
 from zeroplan.calibration.residuals import Errors, HeldOut, errors_of, held_out
+from zeroplan.calibration.suspects import slow_collectives
 from zeroplan.calibration.sweeps import Sweep, alike, publisher_of, sweeps
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware import Catalogue, Link, Quantity, load_catalogue
@@ -86,31 +87,54 @@ def calibrate_collectives(
     catalogue = load_catalogue(profiles)
     start = catalogue.link(link)
     rows, skipped = _read(Path(table), start, catalogue)
+    if not _used(rows, start, choice):
+        links = ", ".join(sorted({row.outer.id for row in rows}))
+        raise SpecError(f"{table}: no such row ran on {link!r}; it has {links}.")
+    fit = calibrated(
+        rows, start, catalogue, choice=choice, command=_command(Path(table), link, choice)
+    )
+    return replace(fit, link=renamed(fit.link, start, name), skipped=tuple(skipped))
+
+
+def calibrated(
+    rows: Sequence[Measured], start: Link, catalogue: Catalogue, *, choice: Choice, command: str
+) -> Calibration:
+    """Fit the constants of a link to measured collectives, of which some ran on it.
+
+    Raises
+    ------
+    SpecError
+        There are too few points, or they contradict each other.
+
+    """
     used = _used(rows, start, choice)
     everything = _used(rows, start, replace(choice, collectives=()))
     others = [row for row in everything if not _among(row, choice.collectives)]
-    if not used:
-        links = ", ".join(sorted({row.outer.id for row in rows}))
-        raise SpecError(f"{table}: no such row ran on {link!r}; it has {links}.")
     points = alike(sweeps(used)) if choice.equal_sources else sweeps(used)
     found = _found(start, points, choice)
     errors = errors_of(found.link, points)
-    _check_agreement(errors, link)
+    _check_agreement(errors, start.id)
     outside = held_out(start, found, points, sweeps(others))
     fit = replace(
-        _origin(used, errors, outside),
-        command=_command(Path(table), link, choice),
-        date=datetime.now(UTC).date().isoformat(),
+        _origin(used, errors, outside), command=command, date=datetime.now(UTC).date().isoformat()
     )
     return Calibration(
         start=start,
-        link=_new_link(start, found, fit, name or link, _bands(errors, outside)),
+        link=_new_link(start, found, fit, _bands(errors, outside)),
         constants=found.constants,
         kept=found.kept,
         errors=errors,
         held_out=outside,
-        skipped=tuple(skipped),
+        slow=slow_collectives(used, catalogue),
+        skipped=(),
     )
+
+
+def renamed(link: Link, start: Link, name: str) -> Link:
+    """Return a new link under a name of its own, or as the next revision of the old one."""
+    if name in {"", start.id}:
+        return replace(link, revision=start.revision + 1)
+    return replace(link, id=name, revision=1)
 
 
 def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured], list[Skip]]:
@@ -178,12 +202,11 @@ def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
     return {True: large, False: max(large, worst(("medium", "small")))}
 
 
-def _new_link(start: Link, found: Fitted, fit: Fit, name: str, bands: Mapping[bool, float]) -> Link:
+def _new_link(start: Link, found: Fitted, fit: Fit, bands: Mapping[bool, float]) -> Link:
     link = found.link
     for each in found.constants:
         link = with_quantity(link, each, _quantity(link, each, bands[each.is_large]))
-    revision = start.revision + 1 if name == start.id else 1
-    return replace(link, id=name, revision=revision, fit=fit)
+    return replace(link, revision=start.revision + 1, fit=fit)
 
 
 def _quantity(link: Link, constant: Constant, band: float) -> Quantity:

@@ -19,7 +19,9 @@ from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["Asked", "SpecCommand", "flag", "takes_run", "takes_several"]
+__all__ = ["NO_MODEL", "Asked", "SpecCommand", "flag", "takes_run", "takes_several"]
+
+NO_MODEL: Final = "no model: name one with --model, or in a file given with --spec."
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -65,16 +67,20 @@ class SpecCommand(LightCommand):
 def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is what is read from them.
 
-    A flag of its own comes before a key's of the same name, which only a file then sets.
+    A flag of its own comes before a key's of the same name, which only a file then sets. A command
+    that can do without a run gets None where no key is given.
     """
-    _, *own = inspect.signature(command).parameters.values()
+    asked, *own = inspect.signature(command).parameters.values()
+    optional = asked.annotation == run.Run | None
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
 
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(read(arguments.pop("spec"), texts), **arguments)
+        spec = arguments.pop("spec")
+        nothing = optional and spec is None and not any(texts.values())
+        command(None if nothing else read(spec, texts), **arguments)
 
     with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
@@ -139,7 +145,7 @@ def _layers(spec: str | None, texts: Texts, *, named: bool = False) -> Layers:
     """Return the values of the spec file, and those of the flags that come on top."""
     given = {dotted: text for dotted, text in texts.items() if text is not None}
     if spec is None and "model.source" not in given and not named:
-        raise UsageError("no model: name one with --model, or in a file given with --spec.")
+        raise UsageError(NO_MODEL)
     return read_file(spec) if spec else {}, _checked(given)
 
 

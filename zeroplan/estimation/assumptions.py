@@ -32,7 +32,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
             kind="assumed",
             source=f"{wires.inter.id}, {wires.gpus_per_node} GPUs per node",
         ),
-        _guess(FRAGMENTATION),
+        _fragmentation(question.gpu),
         _guess(COMMUNICATOR_BYTES),
         *(_guess(guess) for guess in update_guesses(question.run.training, question.strategies)),
         *(_guess(guess) for guess in _host(question)),
@@ -43,6 +43,12 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         *_host_memory(question),
         *_offload(question),
     )
+
+
+def _fragmentation(gpu: Gpu) -> Assumption:
+    if gpu.fragmentation is None:
+        return _guess(FRAGMENTATION)
+    return _quantity(FRAGMENTATION.name, gpu.fragmentation)
 
 
 def _host(question: Question) -> Iterable[Guess]:

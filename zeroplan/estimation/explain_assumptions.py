@@ -142,6 +142,8 @@ def _guesses(case: Case) -> Iterator[Sensitivity]:
     """Vary what nobody measured; device memory is a sum in which each stands once."""
     part = FRAGMENTATION.value
     slack = (case.now.memory.reserved_bytes or 0) * part / (1 + part)
+    if case.question.gpu.fragmentation is not None:
+        slack = 0.0  # a figure of the GPU, varied with the others
     nccl = COMMUNICATOR_BYTES.value * case.communicators
     for guess, share in ((FRAGMENTATION, slack), (COMMUNICATOR_BYTES, nccl)):
         half = round(share * guess.rel_uncertainty)

@@ -79,6 +79,9 @@ class Gpu:
     """Power limit as shipped. [W]"""
     cublas_workspace_bytes: Quantity
     """cuBLAS workspace of one handle on one stream, from the caching allocator. [B]"""
+    fragmentation: Quantity | None = None
+    """Reserved over the highest that a stream's pool of the caching allocator reaches, less one, as
+    measured; by default the guess of `memory/device.py`."""
     context_bytes: Quantity
     """Memory of the driver context and loaded kernels, outside the allocator. [B]"""
     collective_copy_bytes_per_second: Quantity
