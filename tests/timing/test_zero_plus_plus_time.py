@@ -114,14 +114,21 @@ def test_states_on_a_drive_are_read_and_written_at_its_rate() -> None:
     assert (drive.exposed_offload_seconds or 0) > (host.exposed_offload_seconds or 0)
 
 
-def test_parameters_on_a_drive_are_read_for_every_gather() -> None:
-    asked: dict[str, Any] = {
-        "gpus": 8,
-        "offload_optimizer": "nvme",
-        "offload_param_max_in_cpu": 0,
-    }
+@pytest.mark.parametrize(("room", "low", "high"), [(0, 5.5, 6), (10**12, 0, 0)])
+def test_parameters_on_a_drive_are_read_for_every_gather_and_written_once(
+    room: int, low: float, high: float
+) -> None:
+    """2 bytes in forward, 2 in backward but for what stays gathered, 2 after the update.
+
+    What `max_in_cpu` has room for stays in memory.
+    """
+    asked: dict[str, Any] = {"gpus": 8, "offload_optimizer": "nvme"}
     on_drive, in_memory = (
-        found(**asked, offload_parameters=where).time.offload_seconds or 0.0
-        for where in ("nvme", "cpu")
+        found(**asked, **keys).time.offload_seconds or 0.0
+        for keys in (
+            {"offload_parameters": "nvme", "offload_param_max_in_cpu": room},
+            {"offload_parameters": "cpu"},
+        )
     )
-    assert on_drive - in_memory > 2 * PARAMETERS * 2 / NVME.value
+    per_parameter = (on_drive - in_memory) * NVME.value / PARAMETERS
+    assert low - 1e-6 <= per_parameter <= high + 1e-6
