@@ -19,7 +19,7 @@ from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spe
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["Asked", "SpecCommand", "takes_run", "takes_several"]
+__all__ = ["Asked", "SpecCommand", "flag", "takes_run", "takes_several"]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -114,13 +114,22 @@ def _asked(spec: str | None, texts: Texts) -> Asked:
 
 
 def _split(dotted: str, text: str) -> list[str]:
-    """Return the values that stand between commas, each once."""
+    """Return the values that stand between commas, each once; 8..64 is 8, 16, 32, 64."""
     if has_commas(keys()[dotted].hint) or (dotted == "model.source" and Path(text).exists()):
         return [text]
-    found = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    parts = (each for part in text.split(",") for each in _doubled(part.strip()))
+    found = list(dict.fromkeys(parts))
     if "" in found and len(found) > 1:
-        raise UsageError(f"{_flag(dotted)} = {text!r}: a value is missing beside a comma.")
+        raise UsageError(f"{flag(dotted)} = {text!r}: a value is missing beside a comma.")
     return found
+
+
+def _doubled(text: str) -> list[str]:
+    least, _, most = text.partition("..")
+    if not (least.isdecimal() and most.isdecimal() and 0 < int(least) <= int(most)):
+        return [text]
+    count = (int(most) // int(least)).bit_length()
+    return [str(int(least) << doubling) for doubling in range(count)]
 
 
 def _layers(spec: str | None, texts: Texts, *, named: bool = False) -> Layers:
@@ -132,23 +141,24 @@ def _layers(spec: str | None, texts: Texts, *, named: bool = False) -> Layers:
 
 
 def _checked(texts: Mapping[str, str]) -> dict[str, object]:
-    return checked({name: parse(keys()[name].hint, text) for name, text in texts.items()}, _flag)
+    return checked({name: parse(keys()[name].hint, text) for name, text in texts.items()}, flag)
 
 
-def _flag(dotted: str) -> str:
+def flag(dotted: str) -> str:
+    """Return the flag of a key."""
     name = _NAMES.get(dotted, dotted.rpartition(".")[2])
     return f"--{name.replace('_', '-')}"
 
 
 def _parameter_name(dotted: str) -> str:
-    return _flag(dotted)[2:].replace("-", "_")
+    return flag(dotted)[2:].replace("-", "_")
 
 
 def _option(dotted: str) -> inspect.Parameter:
     key = keys()[dotted]
     words = literals(key.hint)
     option = typer.Option(
-        *filter(None, (_flag(dotted), _SHORT.get(dotted))),
+        *filter(None, (flag(dotted), _SHORT.get(dotted))),
         metavar=kind(key.hint),
         rich_help_panel=_PANELS[key.table],
         autocompletion=(lambda: words) if words else None,
@@ -187,7 +197,7 @@ def _sentences() -> dict[tuple[str, str], str]:
 
 
 def _spelled_out(args: list[str]) -> list[str]:
-    switches = {_flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
+    switches = {flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
     spelled = []
     for arg, following in pairwise([*args, "-"]):
         positive = arg.replace("--no-", "--", 1)

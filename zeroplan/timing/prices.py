@@ -10,6 +10,7 @@ from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Collective, CollectiveName, Event, Transfer
 from zeroplan.sharding.groups import GroupName
 from zeroplan.timing.host import HostPrice
+from zeroplan.units import Size, some
 from zeroplan.workload.changes import Step
 
 __all__ = ["EventPrice", "Free", "Prices"]
@@ -21,6 +22,8 @@ Free = frozenset[tuple[CollectiveName, GroupName]]
 class EventPrice(NamedTuple):
     """What one event takes. [s]"""
 
+    seconds: float
+    """All of it."""
     kernels: float
     """Kernels and copies on the GPU."""
     sent: float
@@ -51,19 +54,24 @@ class Prices(dict[Event, EventPrice]):
 
     def __missing__(self, event: Event) -> EventPrice:
         """Price an event; what it has in common with others is priced once."""
-        done, issue = self._steps(event.steps)
+        done, issue = self.steps(event.steps)
         call = event.collective
+        kernels = done.seconds + event.traffic_bytes / self.works.gpu.bytes_per_second
+        sent = 0.0 if call is None else self._collective(call)
+        moved = self.moved(event.transfer, done)
         price = self[event] = EventPrice(
-            kernels=done.seconds + event.traffic_bytes / self.works.gpu.bytes_per_second,
-            sent=0.0 if call is None else self._collective(call),
-            moved=self._moved(event.transfer, done),
+            seconds=kernels + sent + moved,
+            kernels=kernels,
+            sent=sent,
+            moved=moved,
             issue=issue + self.host.event_seconds(event, done),
             line="" if call is None else f"communicator of {call.group.name}",
             work=done,
         )
         return price
 
-    def _steps(self, steps: tuple[Step, ...]) -> tuple[Work, float]:
+    def steps(self, steps: tuple[Step, ...]) -> tuple[Work, float]:
+        """Return what operations take on the GPU, and on the host [s]."""
         known = self.of_steps.get(id(steps))
         if known is None:
             done = self.works.of(steps)
@@ -78,10 +86,10 @@ class Prices(dict[Event, EventPrice]):
             known = self.of_collectives[collective] = seconds
         return known
 
-    def _moved(self, transfer: Transfer | None, done: Work) -> float:
+    def moved(self, transfer: Transfer | None, done: Work) -> Size:
         """Time of what leaves the GPU: an event's own transfer, and offloaded activations. [s]"""
-        if self.offload is None or (transfer is None and not done.moved_bytes):
+        if self.offload is None or (transfer is None and not some(done.moved_bytes)):
             return 0.0
         rates = self.offload.bytes_per_second
         own = 0.0 if transfer is None else transfer.bytes / rates[transfer.route]
-        return float(own + done.moved_bytes / rates["pinned copy"])
+        return own + done.moved_bytes / rates["pinned copy"]
