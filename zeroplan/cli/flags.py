@@ -15,7 +15,7 @@ from typer.core import TyperOption
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
-from zeroplan.spec.hints import describe, kind, literals, parse, spelled
+from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
@@ -40,9 +40,6 @@ _PANELS: Final = {
     "cluster": "Cluster",
 }
 
-
-_LISTS: Final = frozenset({"tuning.lora_targets", "tuning.trainable"})
-"""Keys whose one value may have commas in it."""
 
 Texts = Mapping[str, str | None]
 Layers = tuple[dict[str, object], dict[str, object]]
@@ -124,7 +121,7 @@ def _asked(spec: str | None, texts: Texts) -> Asked:
 
 def _split(dotted: str, text: str) -> list[str]:
     """Return the values that stand between commas, each once; 8..64 is 8, 16, 32, 64."""
-    if dotted in _LISTS or (dotted == "model.source" and Path(text).exists()):
+    if has_commas(keys()[dotted].hint) or (dotted == "model.source" and Path(text).exists()):
         return [text]
     parts = (each for part in text.split(",") for each in _doubled(part.strip()))
     found = list(dict.fromkeys(parts))
