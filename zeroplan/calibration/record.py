@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zeroplan.calibration.fit import Constant, value_of
+from zeroplan.calibration.fit import Constant, known, value_of
 from zeroplan.calibration.residuals import Errors, HeldOut
 from zeroplan.calibration.write import link_toml
 from zeroplan.hardware import Link
@@ -45,7 +45,7 @@ class Calibration:
             "constants": [
                 {
                     "key": each.key,
-                    "before": value_of(self.start, each),
+                    "before": self._before(each),
                     "value": value_of(self.link, each),
                 }
                 for each in self.constants
@@ -81,7 +81,11 @@ class Calibration:
         scale, unit = (1e6, "us") if each.field.endswith("_seconds") else (1.0, "")
         if each.field.endswith("per_second"):
             scale, unit = 1.0, "B/s"
-        return each.key, value_of(self.start, each) * scale, value_of(self.link, each) * scale, unit
+        before, found = self._before(each), value_of(self.link, each)
+        return each.key, None if before is None else before * scale, found * scale, unit
+
+    def _before(self, each: Constant) -> float | None:
+        return value_of(self.start, each) if known(self.start, each) else None
 
     def _errors_table(self) -> Table:
         return Table(

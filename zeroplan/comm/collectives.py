@@ -10,6 +10,7 @@ from zeroplan.comm.algorithms import (
     tree_seconds,
 )
 from zeroplan.comm.fabric import Fabric, narrowest_rate
+from zeroplan.comm.gloo import gloo_quantity, gloo_seconds
 from zeroplan.hardware.profile import ring_efficiency
 from zeroplan.records import replace
 from zeroplan.schedule.events import Collective
@@ -28,7 +29,7 @@ def collective_seconds(
 
     All of them run as rings, an all-to-all in pairs. An all-reduce is also a tree between nodes, or
     a reduction in NVLink switches where they can do it. The constants are fitted to published
-    nccl-tests sweeps; the forms are NCCL's own (src/graph/tuning.cc, 2.30).
+    nccl-tests sweeps; the forms are NCCL's own (src/graph/tuning.cc, 2.30). Gloo's are in `gloo`.
 
     Parameters
     ----------
@@ -41,6 +42,8 @@ def collective_seconds(
         all-gather and not in a reduce-scatter, as in FSDP2. An all-reduce copies it anyway.
 
     """
+    if wires.backend == "gloo":
+        return gloo_seconds(collective, wires)
     if wires.inter.scope == "node":
         collective, wires = _in_one_domain(collective, wires)
     if collective.name == "all_to_all":
@@ -60,6 +63,9 @@ def collective_uncertainty(collective: Collective, wires: Fabric) -> float:
     """
     group = collective.group
     outer = wires.inter if group.nodes > 1 else wires.intra
+    rated = gloo_quantity(outer.gloo_bytes_per_second, collective)
+    if wires.backend == "gloo" and rated is not None:
+        return rated.rel_uncertainty or 0.0
     if collective.message_bytes <= LARGE:
         return outer.small_message_efficiency.rel_uncertainty or 0.0
     rate = narrowest_rate(wires) if group.nodes > 1 else ring_efficiency(outer, group.ranks)

@@ -45,6 +45,7 @@ class _Exchange:
             node=self.node,
             gpu=self.case.question.gpu,
             oversubscription=wires.oversubscription,
+            backend=wires.backend,
         )
 
     def seconds(self, gpu: Gpu, wires: Fabric) -> float:
