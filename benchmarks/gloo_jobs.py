@@ -31,8 +31,15 @@ COLUMNS = (
 )
 
 
-def run_ranks(places: list[list[str]], task: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """Run a task on as many ranks as there are places, each a command that runs one there."""
+Round = dict[str, Any]
+"""What one rank saw in one round."""
+
+
+def run_ranks(places: list[list[str]], task: dict[str, Any], folder: Path) -> list[list[Round]]:
+    """Run a task on as many ranks as there are places, each a command that runs one there.
+
+    What comes back has an entry for each rank, and in it one for each round.
+    """
     path = folder / "task.json"
     path.write_text(json.dumps({"ranks": len(places), **task}))
     end = time.monotonic() + task["limit_seconds"]
@@ -49,22 +56,24 @@ def run_ranks(places: list[list[str]], task: dict[str, Any], folder: Path) -> li
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(len(places))]
 
 
-def rows(
-    points: list[dict[str, Any]], link: str, source: str, **shape: Any
-) -> list[dict[str, Any]]:
+def rows(rounds: list[Round], link: str, source: str, **shape: Any) -> list[dict[str, Any]]:
     """Return the measured collectives of one job as rows of a table; the median of each counts."""
-    return [
-        {
-            **shape,
-            "id": f"{link}-{shape['n_gpus']}-{each['collective']}-{each['message_bytes']}",
-            "source": source,
-            "collective": each["collective"],
-            "backend": "gloo",
-            "message_bytes": each["message_bytes"],
-            "time_us": f"{median(each['seconds']) * 1e6:.0f}",
-        }
-        for each in points
-    ]
+    lines = []
+    for key in rounds[0]["collectives"]:
+        name, size = key.split()
+        seconds = median(each for found in rounds for each in found["collectives"][key])
+        lines.append(
+            {
+                **shape,
+                "id": f"{link}-{shape['n_gpus']}-{name}-{size}",
+                "source": source,
+                "collective": name,
+                "backend": "gloo",
+                "message_bytes": size,
+                "time_us": f"{seconds * 1e6:.0f}",
+            }
+        )
+    return lines
 
 
 def write_table(path: Path, lines: list[dict[str, Any]]) -> None:

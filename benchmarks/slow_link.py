@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
-from gloo_jobs import rows, run_ranks, write_table
+from gloo_jobs import Round, rows, run_ranks, write_table
 from veth import INTERFACE, NoLabError, slow_link
 
 from zeroplan import estimate
@@ -60,7 +60,7 @@ KEYS = {
     "sequence_length": 128,
     "activation_checkpointing": "none",
 }
-WHOLE = {"sizes": [2**n for n in range(18, 25)], "times": 5, "rounds": 3, "limit_seconds": 600}
+WHOLE = {"sizes": [2**n for n in range(18, 25)], "times": 3, "rounds": 3, "limit_seconds": 900}
 SHORT = {"sizes": [2**18, 2**20, 2**22, 2**23], "times": 2, "rounds": 1, "limit_seconds": 240}
 
 
@@ -102,13 +102,12 @@ def at(rate: str, effort: dict[str, Any], profiles: Path) -> dict[str, Any]:
         with slow_link(rate) as ends:
             task = {"interface": INTERFACE, "jobs": jobs, **effort}
             ranks = run_ranks(ends, task, folder)
-        fitted = calibrated(rate, ranks[0]["collectives"], folder)
+        fitted = calibrated(rate, ranks[0], folder)
         (profiles / "links" / f"{fitted.link.id}.toml").write_text(fitted.to_toml())
         found = [
             compared(
                 each,
-                [rank[each] for rank in ranks],
-                [rank[f"{each} alone"] for rank in ranks],
+                ranks,
                 estimate(
                     **jobs[each], link=fitted.link.id, backend="gloo", profiles=profiles
                 ).estimates[0],
@@ -119,7 +118,7 @@ def at(rate: str, effort: dict[str, Any], profiles: Path) -> dict[str, Any]:
     return {"rate": rate, "link": _figures(fitted), "jobs": found}
 
 
-def calibrated(rate: str, points: list[dict[str, Any]], folder: Path) -> Calibration:
+def calibrated(rate: str, rounds: list[Round], folder: Path) -> Calibration:
     """Fit a profile of the link to its collectives, with the project's own machinery."""
     line = int(rate[:-4]) * BITS[rate[-4:]] / 8
     told = Quantity(value=line, unit="B/s", kind="measured", source="calibration", note="tc tbf")
@@ -135,21 +134,18 @@ def calibrated(rate: str, points: list[dict[str, Any]], folder: Path) -> Calibra
     (folder / "links" / f"{name}.toml").write_text(link_toml(start))
     shape = {"fabric": "ethernet", "n_gpus": 2, "n_nodes": 2, "gpus_per_node": 1}
     source = "benchmarks/slow_link.py"
-    write_table(table, rows(points, name, source, inter_link=name, **shape))
+    write_table(table, rows(rounds, name, source, inter_link=name, **shape))
     return calibrate_collectives(table, name, profiles=folder)
 
 
 def compared(
-    strategy: str,
-    together: Sequence[dict[str, Any]],
-    alone: Sequence[dict[str, Any]],
-    answer: StrategyEstimate,
+    strategy: str, ranks: Sequence[Sequence[Round]], answer: StrategyEstimate
 ) -> dict[str, Any]:
     """Lay a job beside its estimate. [s], [B], [1]"""
-    step, compute = best(together), best(alone)
+    step, compute = best(ranks, strategy), best(ranks, f"{strategy} alone")
     sending = answer.time.communication_seconds or 0.0
     predicted = compute + sending
-    payload = sum(rank["payload_bytes"] for rank in together) / len(together)
+    payload = mean(found[strategy]["payload_bytes"] for rounds in ranks for found in rounds)
     return {
         "strategy": strategy,
         "step_seconds": step,
@@ -160,17 +156,15 @@ def compared(
         "predicted_waiting": sending / predicted,
         "payload_bytes": payload,
         "predicted_bytes": answer.communication.wire_bytes,
-        "calls": together[0]["collectives"],
+        "calls": ranks[0][0][strategy]["collectives"],
         "predicted_calls": [_call(each) for each in plain(answer.communication.collectives)],
     }
 
 
-def best(ranks: Sequence[dict[str, Any]]) -> float:
+def best(ranks: Sequence[Sequence[Round]], name: str) -> float:
     """Return the best of several rounds: the median step of the slowest rank. [s]"""
-    return min(
-        max(median(steps) for steps in same)
-        for same in zip(*(rank["seconds"] for rank in ranks), strict=True)
-    )
+    rounds = zip(*ranks, strict=True)
+    return min(max(median(rank[name]["seconds"]) for rank in same) for same in rounds)
 
 
 def _call(each: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def validate(
         typer.Option(
             metavar="WORD",
             help="What the step runs on: fake (tensors without data, at the run's world size) or "
-            "cpu (a process of this machine for each GPU, over gloo).",
+            "cpu (a process of this machine for each GPU); cpu makes cluster.backend gloo.",
             rich_help_panel=HOW,
         ),
     ] = "fake",

@@ -45,7 +45,8 @@ def validate(
         The question; without one it is made of the keys. Without a strategy it is FSDP2.
     backend
         fake: the real framework on tensors without data, at the run's own world size;
-        cpu: as many processes of this machine as the run has GPUs, over gloo.
+        cpu: as many processes of this machine as the run has GPUs, over gloo, which then is
+        `cluster.backend`.
     model_class
         own: zeroplan's module for the architecture; transformers: the class of its `model_type`.
         Without one it is zeroplan's own, and transformers' where that has no such layer.
@@ -70,6 +71,8 @@ def validate(
     asked = load_spec(**keys) if run is None else run
     if asked.sharding.strategy is None:
         asked = replace(asked, sharding=replace(asked.sharding, strategy="fsdp2"))
+    if backend == "cpu":  # what the step runs on decides, whatever the spec says
+        asked = replace(asked, cluster=replace(asked.cluster, backend="gloo"))
     question = resolve(asked, profiles)
     (row,) = question.strategies
     plan = plan_for(question, row, {})
