@@ -1,4 +1,4 @@
-"""Six kinds of model under each strategy of PyTorch, on 2 to 4 processes that are started once.
+"""Six kinds of model under each strategy of PyTorch, on 2, 3 and 4 processes started once each.
 
 Peaks are of tensors that a GPU would hold: what gloo copies, and what norms leave behind on a CPU
 alone, is left out (`ledger` and `kernels` in `zeroplan.validate.pytorch`).
@@ -26,7 +26,7 @@ from zeroplan.validate.record import PHASES, Observation
 pytestmark = pytest.mark.torch
 
 RANK = Path(__file__).parent / "one_of_many_ranks.py"
-MODELS = ("llama", "qwen3", "gpt2", "phi3", "olmo2", "mixtral")
+MODELS = ("llama", "qwen3", "gpt2", "phi3", "olmo2", "mistral")
 STRATEGIES: dict[str, dict[str, Any]] = {
     "fsdp2": {"strategy": "fsdp2", "gpus": 3, "gpus_per_node": 3},
     "hsdp": {"strategy": "hsdp", "gpus": 4, "shard_size": 2},
@@ -35,41 +35,48 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 CASES = tuple(product(MODELS, STRATEGIES))
 SMALL: dict[str, Any] = {"sequence_length": 64, "activation_checkpointing": "none"}
-PROCESSES = 4
 TOLERANCE = 0.01
 LIMIT_SECONDS = 600.0
-"""Of all jobs together."""
+"""Of all jobs on as many processes."""
 
 Seen = dict[tuple[str, str], tuple[Run, Observation]]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory, small_models: dict[str, Any]) -> Seen:
-    """Every run with what the fullest rank of its job saw."""
-    folder = tmp_path_factory.mktemp("ranks")
+    """Every run with what the fullest rank of its job saw.
+
+    Processes that run several jobs must have the same history: PyTorch numbers its groups.
+    """
+    files = tmp_path_factory.mktemp("models")
     for model in MODELS:
-        (folder / model).mkdir()
+        (files / model).mkdir()
         described = {"model_type": model, **small_models[model]}
-        (folder / model / "config.json").write_text(json.dumps(described))
-    runs = [
-        load_spec(model=str(folder / model / "config.json"), **SMALL, **STRATEGIES[strategy])
+        (files / model / "config.json").write_text(json.dumps(described))
+    runs = {
+        (model, strategy): load_spec(
+            model=str(files / model / "config.json"), **SMALL, **STRATEGIES[strategy]
+        )
         for model, strategy in CASES
-    ]
-    (folder / "runs.pickle").write_bytes(pickle.dumps(runs))
-    _run_ranks(folder)
-    return {
-        case: (run, _fullest(folder, number, run.cluster.gpus))
-        for number, (case, run) in enumerate(zip(CASES, runs, strict=True))
     }
+    found: Seen = {}
+    for ranks in sorted({run.cluster.gpus for run in runs.values()}):
+        same = {case: run for case, run in runs.items() if run.cluster.gpus == ranks}
+        folder = tmp_path_factory.mktemp("ranks")
+        _run_ranks(folder, ranks, list(same.values()))
+        for number, (case, run) in enumerate(same.items()):
+            found[case] = run, _fullest(folder, number, ranks)
+    return found
 
 
-def _run_ranks(folder: Path) -> None:
+def _run_ranks(folder: Path, count: int, runs: list[Run]) -> None:
+    (folder / "runs.pickle").write_bytes(pickle.dumps(runs))
     ranks = [
         subprocess.Popen([sys.executable, str(RANK), str(folder), str(rank)])
-        for rank in range(PROCESSES)
+        for rank in range(count)
     ]
     try:
-        assert [each.wait(LIMIT_SECONDS) for each in ranks] == [0] * PROCESSES
+        assert [each.wait(LIMIT_SECONDS) for each in ranks] == [0] * count
     finally:
         for each in ranks:
             each.kill()
