@@ -114,7 +114,7 @@ def calibrate_collectives(
         kept=found.kept,
         errors=errors,
         held_out=outside,
-        unread=len(skipped),
+        skipped=tuple(skipped),
     )
 
 

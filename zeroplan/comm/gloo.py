@@ -4,16 +4,15 @@ Counted on a veth pair and on the loopback of torch 2.13 (`benchmarks/slow_link.
 payload that a rank sends are those of `on_the_wire` to a thousandth.
 """
 
-from collections.abc import Mapping
-
 from zeroplan.comm.algorithms import ring_seconds
 from zeroplan.comm.fabric import Fabric
 from zeroplan.hardware import Link, Quantity
 from zeroplan.records import replace
 from zeroplan.schedule.events import Collective
+from zeroplan.sharding.groups import Group
 from zeroplan.units import Size, doublings
 
-__all__ = ["gloo_quantity", "gloo_seconds", "on_the_wire"]
+__all__ = ["gloo_rates", "gloo_seconds", "on_the_wire"]
 
 
 def on_the_wire(collective: Collective, wires: Fabric) -> Collective:
@@ -36,19 +35,21 @@ def gloo_seconds(collective: Collective, wires: Fabric) -> Size:
     Groups that share a node share its NICs. Where a link has no figures of gloo, NCCL's ring stands
     in for it.
     """
-    group, link = collective.group, _link(collective, wires)
+    group, link = collective.group, _link(collective.group, wires)
     steps, sent = _course(on_the_wire(collective, wires))
-    rate = gloo_quantity(link.gloo_bytes_per_second, collective)
-    step = gloo_quantity(link.gloo_step_seconds, collective)
+    rate = link.gloo_bytes_per_second.get(collective.name)
+    step = link.gloo_step_seconds.get(collective.name)
     if rate is None or step is None:
         return ring_seconds(on_the_wire(collective, wires), wires, 0)
     share = group.ranks_per_node / wires.gpus_per_node if group.nodes > 1 else 1.0
     return steps * step.value + sent / (rate.value * share)
 
 
-def gloo_quantity(figures: Mapping[str, Quantity], collective: Collective) -> Quantity | None:
-    """Return a link's figure for a collective, if it has one."""
-    return figures.get(collective.name)
+def gloo_rates(group: Group, wires: Fabric) -> tuple[Quantity, ...]:
+    """Return what a group's link has of gloo; nothing where another library runs."""
+    if wires.backend != "gloo":
+        return ()
+    return tuple(_link(group, wires).gloo_bytes_per_second.values())
 
 
 def _course(collective: Collective) -> tuple[Size, Size]:
@@ -60,5 +61,5 @@ def _course(collective: Collective) -> tuple[Size, Size]:
     return passes * (ranks - 1), collective.wire_bytes
 
 
-def _link(collective: Collective, wires: Fabric) -> Link:
-    return wires.inter if collective.group.nodes > 1 else wires.intra
+def _link(group: Group, wires: Fabric) -> Link:
+    return wires.inter if group.nodes > 1 else wires.intra

@@ -35,7 +35,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         *((_guess(COMMUNICATOR_BYTES),) if wires.backend == "nccl" else ()),
-        *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
+        *(_guess(guess) for guess in update_guesses(question.run.training, question.strategies)),
         *(_guess(guess) for guess in _host(question)),
         _guess(HALF_RATE_KEYS),
         _guess(FASTER),
