@@ -4,8 +4,10 @@ Bytes are asserted strictly and times loosely: other work on the machine takes i
 """
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +82,34 @@ def test_the_link_has_a_profile_of_its_own(jobs: dict[str, dict[str, Any]], prof
     for field in GLOO:
         assert set(getattr(link, field)) >= {"all_gather", "reduce_scatter", "all_reduce"}
     assert max(each.value for each in link.gloo_bytes_per_second.values()) < 1.1 * line
+
+
+def children(parent: int) -> set[int]:
+    found = [task.read_text().split() for task in Path(f"/proc/{parent}/task").glob("*/children")]
+    return {int(child) for line in found for child in line}
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_lab_that_is_ended_leaves_no_rank_and_no_link(by: signal.Signals) -> None:
+    """Two processes hold the namespaces, which go with them; two are ranks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        lab = subprocess.Popen([sys.executable, str(SCRIPT), "--short"], stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        while len(found := children(lab.pid)) < 4:
+            if lab.poll() == LACKING:
+                pytest.skip(str(lab.communicate()[1], "utf-8").strip())
+            assert lab.poll() is None
+            time.sleep(0.05)
+        lab.send_signal(by)
+        lab.communicate(timeout=LIMIT_SECONDS)
+        assert lab.returncode != 0
+        end = time.monotonic() + LIMIT_SECONDS
+        while any(Path(f"/proc/{each}").exists() for each in found) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert [each for each in found if Path(f"/proc/{each}").exists()] == []
+    finally:
+        lab.kill()
+        lab.communicate()

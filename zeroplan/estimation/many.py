@@ -118,7 +118,7 @@ def figures(
         **memory,
         **_by_machine(use, steps.shape),
         inter_node_wire_bytes=np.broadcast_to(
-            _sent(step, more, questions[0].wires)[..., None], priced.shape
+            _sent(step, more, first.wires)[..., None], priced.shape
         ),
     )
 
