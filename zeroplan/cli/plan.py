@@ -24,8 +24,7 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan plan --model 70b --gpus 64 --link ib",
     "zeroplan plan -m 8b --min-gpus --sequence-length 8192",
-    "zeroplan plan -m 8b -n 8..64 --gpu h100-sxm5-80gb,a100-sxm4-80gb --objective cheapest "
-    "--price h100-sxm5-80gb=2.5,a100-sxm4-80gb=1.4",
+    "zeroplan plan -m 8b -n 8..64 --objective cheapest --price 2.5",
     "zeroplan plan -m 70b -n 64 --global-batch-size 1024 --csv plans.csv",
 )
 
@@ -130,7 +129,15 @@ def plan(
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
     if to_csv or to_parquet:
         _write_all(space, to_csv, to_parquet)
-    found = _search(space, wanted, _prices(price), allow_tight, workers, resume, quiet=as_json)
+    found = _search(
+        space,
+        wanted,
+        prices=_prices(price),
+        allow_tight=allow_tight,
+        workers=workers,
+        resume=resume,
+        quiet=as_json,
+    )
     if as_json:
         sys.stdout.write(f"{found.to_json()}\n")
     else:
@@ -185,11 +192,11 @@ def _prices(text: str | None) -> dict[str, float]:
 def _search(
     space: "Space",
     objective: Any,
+    *,
     prices: dict[str, float],
     allow_tight: bool,
     workers: str | None,
     resume: str | None,
-    *,
     quiet: bool,
 ) -> "Search":
     from zeroplan.search.journal import Journal  # noqa: PLC0415

@@ -66,7 +66,7 @@ class _Walk:
         self.run(repeat.items)
 
     def _pass(self, event: Event) -> None:
-        highest = self.phases.get(event.phase, self.total.live)
+        highest: Array = self.phases.get(event.phase, self.total.live)
         if event.changes:
             if id(event.changes) not in self.summaries:
                 self.summaries[id(event.changes)] = _summarise(event.changes, self.pool_of)

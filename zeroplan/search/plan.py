@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer
@@ -116,8 +116,8 @@ def search(
     """
     structures = list(space.structures())
     if objective == "fewest-gpus":
-        structures.sort(key=lambda each: each.get("cluster.gpus", 0))
-    look = partial(_look, space, prices, allow_tight)
+        structures.sort(key=_gpus)
+    look = partial(_look, space, prices, tight=allow_tight)
     found: list[Remembered] = []
     interrupted = False
     try:
@@ -133,15 +133,13 @@ def search(
     return _result(space, objective, found, interrupted=interrupted)
 
 
-def _look(
-    space: Space, prices: Prices, allow_tight: bool, structure: dict[str, object]
-) -> Remembered:
+def _look(space: Space, prices: Prices, structure: dict[str, object], *, tight: bool) -> Remembered:
     """Price a structure and remember what may be among the best."""
     return together(
         (
             Remembered(refused={each.why: each.plans})
             if isinstance(each, Refusal)
-            else remembered(each, prices, tight=allow_tight)
+            else remembered(each, prices, tight=tight)
         )
         for each in blocks(space, structure, priced_up_to=NEAR)
     )
@@ -180,10 +178,15 @@ def _looked_at(
         yield found
 
 
+def _gpus(structure: dict[str, Any]) -> int:
+    """Return how many GPUs a structure has; all have as many where it does not say."""
+    return int(structure.get("cluster.gpus", 0))
+
+
 def _enough(found: list[Remembered], left: list[dict[str, object]]) -> bool:
     """Whether all structures that are left have more GPUs than one that fits."""
     fewest = min((each.gpus for every in found for each in every.choices), default=None)
-    return fewest is not None and bool(left) and left[0].get("cluster.gpus", 0) > fewest
+    return fewest is not None and bool(left) and _gpus(left[0]) > fewest
 
 
 def _result(

@@ -12,7 +12,7 @@ from zeroplan.search.blocks import Refusal
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OBJECTIVES", "Choice", "NearMiss", "Objective", "Search"]
+__all__ = ["Choice", "NearMiss", "Objective", "Search"]
 
 Objective = Literal["fastest", "cheapest", "fewest-gpus", "most-headroom"]
 

@@ -7,7 +7,7 @@ more micro-steps share a script, too: how many there are is an axis in front.
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -181,7 +181,7 @@ class _Clocks:
         def taken(values: Array) -> Array:
             return np.broadcast_to(values, shape).ravel()[places] if np.ndim(values) else values
 
-        def put(values: Array, among: Array, dtype: object = float) -> Array:
+        def put(values: Array, among: Array, dtype: Any = float) -> Array:
             whole = np.array(np.broadcast_to(among, shape), dtype, order="C")
             whole.ravel()[places] = values
             return whole
