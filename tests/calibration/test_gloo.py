@@ -64,7 +64,7 @@ def test_its_figures_come_back(tmp_path: Path) -> None:
     assert set(found.link.gloo_bytes_per_second) == set(RATES)
     for each in found.constants:
         made = RATES[str(each.entry)] if each.field.endswith("per_second") else STEP_SECONDS
-        assert value_of(found.link, each) == pytest.approx(made, rel=0.02)
+        assert value_of(found.link, each) == pytest.approx(made, rel=0.05)
     assert (
         found.link.bandwidth_efficiency == load_catalogue().link("ethernet-1g").bandwidth_efficiency
     )
