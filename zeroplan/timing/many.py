@@ -7,7 +7,7 @@ more micro-steps share a script, too: how many there are is an axis in front.
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -181,10 +181,12 @@ class _Clocks:
         def taken(values: Array) -> Array:
             return np.broadcast_to(values, shape).ravel()[places] if np.ndim(values) else values
 
-        def put(values: Array, among: Array, dtype: Any = float) -> Array:
-            whole = np.array(np.broadcast_to(among, shape), dtype, order="C")
+        def put(values: Array, whole: Array) -> Array:
             whole.ravel()[places] = values
             return whole
+
+        def among(values: Array) -> Array:
+            return np.array(np.broadcast_to(values, shape), order="C")
 
         few = replace(
             self,
@@ -197,11 +199,13 @@ class _Clocks:
         )
         few.run(items)
         for name, clock in few.clocks.items():
-            self.clocks[name] = put(clock, self.clocks.get(name, 0.0))
-        self.waited = put(few.waited, self.waited)
-        self.slowed = put(few.slowed, self.slowed)
+            self.clocks[name] = put(clock, among(self.clocks.get(name, 0.0)))
+        self.waited = put(few.waited, among(self.waited))
+        self.slowed = put(few.slowed, among(self.slowed))
         if few.decisions is not None:
-            self.decisions = [put(each, 0, np.int64) for each in few.decisions]
+            self.decisions = [
+                put(each, np.zeros(shape, np.asarray(each).dtype)) for each in few.decisions
+            ]
 
     def _state(self) -> _State:
         return _State(dict(self.clocks), self.waited, self.slowed)
