@@ -34,7 +34,12 @@ UNTESTED_BAND: Final = 0.15
 OWN_POINTS_FLATTER: Final = 2.0
 """What errors on fitted points are multiplied by where nothing could be held out. [1]"""
 
-RATES: Final = ("bandwidth_efficiency", "ring_efficiency_by_gpus", "host_bytes_per_second")
+RATES: Final = (
+    "bandwidth_efficiency",
+    "ring_efficiency_by_gpus",
+    "host_bytes_per_second",
+    "gloo_bytes_per_second",
+)
 """Without one of these a fit says nothing of large messages."""
 
 

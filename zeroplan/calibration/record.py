@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from zeroplan.backtesting.record import Skip
-from zeroplan.calibration.fit import Constant, value_of
+from zeroplan.calibration.fit import Constant, known, value_of
 from zeroplan.calibration.residuals import Errors, HeldOut
 from zeroplan.calibration.suspects import Slow
 from zeroplan.calibration.write import profile_toml
@@ -61,7 +61,7 @@ class Calibration:
             "constants": [
                 {
                     "key": each.key,
-                    "before": value_of(self.start, each),
+                    "before": self._before(each),
                     "value": value_of(self.link, each),
                 }
                 for each in self.constants
@@ -151,7 +151,11 @@ class Calibration:
         scale, unit = (1e6, "us") if each.field.endswith("_seconds") else (1.0, "")
         if each.field.endswith("per_second"):
             scale, unit = 1.0, "B/s"
-        return each.key, value_of(self.start, each) * scale, value_of(self.link, each) * scale, unit
+        before, found = self._before(each), value_of(self.link, each)
+        return each.key, None if before is None else before * scale, found * scale, unit
+
+    def _before(self, each: Constant) -> float | None:
+        return value_of(self.start, each) if known(self.start, each) else None
 
     def _errors_table(self) -> Table:
         return Table(

@@ -48,7 +48,8 @@ def validate(
         typer.Option(
             metavar="WORD",
             help="What the step runs on: fake (tensors without data, at the run's world size), "
-            "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL).",
+            "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL); "
+            "cpu and cuda set cluster.backend.",
             rich_help_panel=HOW,
         ),
     ] = "fake",

@@ -45,6 +45,7 @@ class _Exchange:
             node=self.node,
             gpu=self.case.question.gpu,
             oversubscription=wires.oversubscription,
+            backend=wires.backend,
         )
 
     def seconds(self, gpu: Gpu, wires: Fabric) -> float:
@@ -116,8 +117,9 @@ def _uncertain(profile: Profile) -> Iterator[tuple[str, Quantity]]:
 
 
 def _factors(quantity: Quantity | Guess) -> tuple[float, float]:
+    """Return both ends of a band; one as wide as its figure is one of ratios, or it would be none."""
     half = quantity.rel_uncertainty or 0.0
-    return 1 - half, 1 + half
+    return 1 - half if half < 1 else 1 / (1 + half), 1 + half
 
 
 def _scaled(profile: P, key: str, factor: float) -> P:

@@ -23,10 +23,15 @@ __all__ = [
 SCHEMA_VERSION: Final = 1
 """Version of the form of the files; raised by any change that old files do not survive."""
 
+COLLECTIVES: Final = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
+"""Those that a link can have gloo's figures of."""
+
 MAPPING_KEYS: Final = {
     "peak_flop_per_second": tuple(DTYPE_BYTES),
     "matmul_efficiency_by_dtype": tuple(DTYPE_BYTES),
     "usual_links": ("ib", "roce", "efa", "ethernet", "nvlink"),
+    "gloo_bytes_per_second": COLLECTIVES,
+    "gloo_step_seconds": COLLECTIVES,
 }
 """What the tables of a profile may have as keys."""
 
@@ -152,7 +157,16 @@ class Link:
     name: str
     """Name for a reader."""
     kind: Literal[
-        "nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "slingshot", "omni-path", "ethernet"
+        "nvlink",
+        "xgmi",
+        "pcie",
+        "loopback",
+        "infiniband",
+        "roce",
+        "efa",
+        "slingshot",
+        "omni-path",
+        "ethernet",
     ]
     """Technology."""
     scope: Literal["node", "cluster"]
@@ -181,6 +195,10 @@ class Link:
     """Share of the bandwidth that all-reduces reach in a tree of nodes, if they use one."""
     host_bytes_per_second: Quantity | None = None
     """Most that the sockets of a host carry in one direction, whatever its NICs. [B/s]"""
+    gloo_bytes_per_second: Mapping[str, Quantity] = field(default_factory=dict)
+    """What a rank sends by gloo in large messages, by collective. [B/s]"""
+    gloo_step_seconds: Mapping[str, Quantity] = field(default_factory=dict)
+    """Time of one step of gloo's ring or tree, by collective. [s]"""
     nics_per_gpu: Quantity | None = None
     """NICs for each GPU where the node type is not given; this or `nics_per_node`."""
     nics_per_node: Quantity | None = None
