@@ -19,7 +19,7 @@ from zeroplan.hardware.profile import Fit
 from zeroplan.hardware.quantity import unit_of
 from zeroplan.records import dataclass, replace
 
-__all__ = ["Choice", "calibrate_collectives"]
+__all__ = ["Choice", "calibrate_collectives", "used_rows"]
 
 SOURCE: Final = "calibration"
 """Key of the fitted numbers' source: the profile's own table `fit`."""
@@ -86,8 +86,8 @@ def calibrate_collectives(
     catalogue = load_catalogue(profiles)
     start = catalogue.link(link)
     rows, skipped = _read(Path(table), start, catalogue)
-    used = _used(rows, start, choice)
-    everything = _used(rows, start, replace(choice, collectives=()))
+    used = used_rows(rows, start, choice)
+    everything = used_rows(rows, start, replace(choice, collectives=()))
     others = [row for row in everything if not _among(row, choice.collectives)]
     if not used:
         links = ", ".join(sorted({row.outer.id for row in rows}))
@@ -123,7 +123,7 @@ def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured],
     return rows, skipped
 
 
-def _used(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
+def used_rows(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
     return [
         row
         for row in rows

@@ -32,6 +32,9 @@ STARTS: Final = {
     "small_message_efficiency": 0.4,
     "small_message_latency_seconds": 1e-6,
     "small_message_base_seconds": 1e-5,
+    "ll128_efficiency": 0.8,
+    "ll128_latency_seconds": 2e-6,
+    "ll128_base_seconds": 2e-5,
     "tree_efficiency": 0.9,
     "switch_efficiency": 0.5,
     "switch_latency_seconds": 8e-6,
@@ -46,6 +49,9 @@ ALWAYS: Final = (
     "small_message_base_seconds",
 )
 OPTIONAL: Final = (
+    "ll128_efficiency",
+    "ll128_latency_seconds",
+    "ll128_base_seconds",
     "tree_efficiency",
     "host_bytes_per_second",
     "switch_efficiency",
@@ -56,13 +62,16 @@ TOLD_BY: Final = {
     "base_seconds": ("medium", "large"),
     "latency_seconds": ("medium", "large"),
     "small_message_efficiency": ("medium",),
+    "ll128_efficiency": ("medium",),
+    "ll128_latency_seconds": ("medium",),
+    "ll128_base_seconds": ("medium",),
     "small_message_latency_seconds": ("small",),
     "small_message_base_seconds": ("small",),
 }
 """The sizes of message that tell a constant; large ones where nothing is said."""
 
 
-STEPS: Final = ("latency_seconds", "small_message_latency_seconds")
+STEPS: Final = ("latency_seconds", "small_message_latency_seconds", "ll128_latency_seconds")
 """Constants that only groups of different sizes tell."""
 
 
@@ -81,7 +90,7 @@ class Constant:
     @property
     def is_large(self) -> bool:
         """Whether it belongs to the bulk protocol."""
-        return not self.field.startswith("small")
+        return not self.field.startswith(("small", "ll128"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
