@@ -11,7 +11,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -26,10 +25,13 @@ from zeroplan.comm.collectives import collective_seconds, collective_uncertainty
 from zeroplan.hardware import Link, load_catalogue
 from zeroplan.records import dataclass, fields, replace
 
-LINKS: Final = {
-    name: load_catalogue().link(name) for name in load_catalogue().link_ids()
+LINKS: Final = {name: load_catalogue().link(name) for name in load_catalogue().link_ids()}
+TELLS: Final = {
+    "nvlink3": "nvlink4",
+    "ib-hdr200": "roce-400",
+    "ib-ndr400": "ib-hdr200",
+    "roce-400": "ib-hdr200",
 }
-TELLS: Final = {"nvlink3": "nvlink4", "ib-hdr200": "roce-400", "ib-ndr400": "ib-hdr200", "roce-400": "ib-hdr200"}
 """The link that stands in for one that too few sources measured."""
 BORROWED: Final = {"roce-100": "roce-400", "roce-200": "roce-400"}
 """Links without a fit of their own, and whose they take."""
@@ -38,10 +40,11 @@ SEEN_ELSEWHERE: Final = {"xgmi-mi300x": "nvlink4"}
 BARS: Final = {
     "nvlink": ("nvlink",),
     "infiniband, roce": ("infiniband", "roce"),
-    "slingshot": ("slingshot",),
     "ethernet": ("tcp", "tcp_on_slingshot"),
     "efa": ("efa",),
 }
+KINDS: Final = ("nvlink", "infiniband", "roce", "ethernet", "efa")
+"""Technologies of the table: those with a bar, and those that two sources disagree on."""
 SIZES: Final = {"<= 1 MiB": (0, 1), "1-16 MiB": (1, 16), "> 16 MiB": (16, 2**30)}
 
 
@@ -199,7 +202,7 @@ def main() -> None:
     found = [
         each
         for name in (*RECIPES, *BORROWED)
-        if name not in {"pcie4", "pcie5", "gcp-tcpx-200", "gcp-tcpxo-200"}
+        if LINKS[name].kind in KINDS
         for each in left_out(name, rows)
     ]
     text = f"<!-- left_out -->\n{table(HEADS, lines(found))}<!-- end -->"

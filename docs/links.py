@@ -67,9 +67,7 @@ def followed(link: Link, links: Mapping[str, Link]) -> Link:
         if isinstance(own, Quantity) and own.note in RELATIVES:
             other: Quantity = getattr(links[RELATIVES[own.note]], spec.name)
             band = max(own.rel_uncertainty or 0.0, other.rel_uncertainty or 0.0)
-            new: dict[str, Any] = {
-                spec.name: replace(own, value=other.value, rel_uncertainty=band)
-            }
+            new: dict[str, Any] = {spec.name: replace(own, value=other.value, rel_uncertainty=band)}
             link = replace(link, **new)
     return link
 

@@ -29,9 +29,9 @@ DISAGREEMENT: Final = 2.0
 
 SMALLEST_BAND: Final = 0.02
 UNTESTED_BAND: Final = 0.15
-"""Least half-width of a band with points held out, and without. [1]"""
+"""Least half-width of a band with sources held out, and without. [1]"""
 OWN_POINTS_FLATTER: Final = 2.0
-"""What errors on fitted points are multiplied by where nothing could be held out. [1]"""
+"""What errors on fitted points are multiplied by where no source could be held out whole. [1]"""
 
 RATES: Final = ("bandwidth_efficiency", "ring_efficiency_by_gpus", "host_bytes_per_second")
 """Without one of these a fit says nothing of large messages."""
@@ -124,6 +124,7 @@ def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured],
 
 
 def used_rows(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
+    """Return the rows that a link is told apart by, of those that are chosen."""
     return [
         row
         for row in rows
@@ -166,11 +167,17 @@ def _class(errors: Sequence[Errors], size: str) -> Errors | None:
 
 
 def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
-    """Return the half-widths of the constants for large messages and of the others. [1]"""
+    """Return the half-widths of the constants for large messages and of the others. [1]
+
+    Files of one source tell how its runs differ, not how the next cluster does.
+    """
+    tested = outside.sources or outside.collectives
 
     def worst(sizes: Sequence[str]) -> float:
         held = [e.band for size in sizes if (e := _class(outside.errors, size))]
-        flatter, least = (1.0, SMALLEST_BAND) if held else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        flatter, least = (
+            (1.0, SMALLEST_BAND) if held and tested else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        )
         own = [e.band * flatter for size in sizes if (e := _class(errors, size))]
         return ceil(100 * max([*held, *own, least])) / 100
 

@@ -1,13 +1,13 @@
 """Rings, trees, reductions in a switch and exchanges in pairs: the seconds of each.
 
-Each comes in two protocols, as in NCCL (src/graph/tuning.cc, 2.30): one for bulk (Simple) and one
-whose steps are short and whose bandwidth is low (LL, LL128). The lesser time counts.
+Each comes in protocols (`comm/protocols.py`). A ring runs in the one that NCCL chooses; where that
+leaves a choice, and in the other algorithms, the lesser time counts.
 """
 
 from typing import Final
 
 from zeroplan.comm.fabric import Fabric, gpu_bandwidth, network_bandwidth, ring_bandwidth
-from zeroplan.comm.protocols import Steps, bulk, known, low_latency_seconds, low_latency_chosen
+from zeroplan.comm.protocols import Steps, bulk, known, low_latency_chosen, low_latency_seconds
 from zeroplan.schedule.events import Collective
 from zeroplan.units import Size, doublings, maximum, minimum
 
@@ -24,7 +24,7 @@ def ring_seconds(collective: Collective, wires: Fabric, own_bytes: Size) -> Size
     n - N steps in a node and N - 1 between nodes, an all-reduce twice as many. A GPU takes one step
     after the other. NICs send one step's data while the next is on its way, so that where they are
     the narrowest part the steps cost nothing: fitted to 8 and 32 GPUs on Slingshot, this holds for
-    2160.
+    2160. LL and LL128 do not overlap so: base + steps + W / the narrowest of both + own / copy.
     """
     group, sent = collective.group, collective.wire_bytes
     several, reduces = group.nodes > 1, collective.name == "all_reduce"

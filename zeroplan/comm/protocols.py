@@ -13,7 +13,15 @@ from zeroplan.hardware import Link, Quantity
 from zeroplan.records import dataclass
 from zeroplan.units import Size, minimum
 
-__all__ = ["Protocol", "Steps", "bulk", "known", "low_latency", "low_latency_chosen", "low_latency_seconds"]
+__all__ = [
+    "Protocol",
+    "Steps",
+    "bulk",
+    "known",
+    "low_latency",
+    "low_latency_chosen",
+    "low_latency_seconds",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

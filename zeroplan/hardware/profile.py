@@ -137,7 +137,7 @@ class Link:
 
     `comm/algorithms.py` has the formulas. A ring of `n` ranks on `N` nodes that sends `W` bytes per
     rank takes about `base + (n - N) * latency_in_node + (N - 1) * latency_between_nodes +
-    W / bandwidth`, or the same with the `small_message_*` constants if that is less.
+    W / bandwidth`, or the same with the constants of LL (`small_message_*`) or LL128.
     """
 
     id: str
