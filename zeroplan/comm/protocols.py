@@ -72,7 +72,8 @@ PLATEAU: Final = 1.4
 def low_latency_chosen(wires: Fabric, steps: Steps, *, several: bool, reduces: bool) -> Size:
     """Whether NCCL holds LL or LL128 for faster than Simple, where all of them can be used.
 
-    Without LL128 the two others meet where they are equally fast, as far as sweeps show.
+    Where there is no LL128, NCCL's table is right about LL as well, but LL's times are not known well
+    enough for it to help: they grow with the channels.
     """
     if len(low_latency(wires, several=several)) == 1:
         return True
