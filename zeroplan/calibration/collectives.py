@@ -20,7 +20,7 @@ from zeroplan.hardware.profile import Fit
 from zeroplan.hardware.quantity import unit_of
 from zeroplan.records import dataclass, replace
 
-__all__ = ["Choice", "calibrate_collectives"]
+__all__ = ["Choice", "calibrate_collectives", "used_rows"]
 
 SOURCE: Final = "calibration"
 """Key of the fitted numbers' source: the profile's own table `fit`."""
@@ -30,9 +30,9 @@ DISAGREEMENT: Final = 2.0
 
 SMALLEST_BAND: Final = 0.02
 UNTESTED_BAND: Final = 0.15
-"""Least half-width of a band with points held out, and without. [1]"""
+"""Least half-width of a band with sources held out, and without. [1]"""
 OWN_POINTS_FLATTER: Final = 2.0
-"""What errors on fitted points are multiplied by where nothing could be held out. [1]"""
+"""What errors on fitted points are multiplied by where no source could be held out whole. [1]"""
 
 RATES: Final = (
     "bandwidth_efficiency",
@@ -92,7 +92,7 @@ def calibrate_collectives(
     catalogue = load_catalogue(profiles)
     start = catalogue.link(link)
     rows, skipped = _read(Path(table), start, catalogue)
-    if not _used(rows, start, choice):
+    if not used_rows(rows, start, choice):
         links = ", ".join(sorted({row.outer.id for row in rows}))
         raise SpecError(f"{table}: no such row ran on {link!r}; it has {links}.")
     fit = calibrated(
@@ -112,8 +112,8 @@ def calibrated(
         There are too few points, or they contradict each other.
 
     """
-    used = _used(rows, start, choice)
-    everything = _used(rows, start, replace(choice, collectives=()))
+    used = used_rows(rows, start, choice)
+    everything = used_rows(rows, start, replace(choice, collectives=()))
     others = [row for row in everything if not _among(row, choice.collectives)]
     points = alike(sweeps(used)) if choice.equal_sources else sweeps(used)
     found = _found(start, points, choice)
@@ -152,7 +152,8 @@ def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured],
     return rows, skipped
 
 
-def _used(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
+def used_rows(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
+    """Return the rows that a link is told apart by, of those that are chosen."""
     return [
         row
         for row in rows
@@ -195,11 +196,17 @@ def _class(errors: Sequence[Errors], size: str) -> Errors | None:
 
 
 def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
-    """Return the half-widths of the constants for large messages and of the others. [1]"""
+    """Return the half-widths of the constants for large messages and of the others. [1]
+
+    Files of one source tell how its runs differ, not how the next cluster does.
+    """
+    tested = outside.sources or outside.collectives
 
     def worst(sizes: Sequence[str]) -> float:
         held = [e.band for size in sizes if (e := _class(outside.errors, size))]
-        flatter, least = (1.0, SMALLEST_BAND) if held else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        flatter, least = (
+            (1.0, SMALLEST_BAND) if held and tested else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        )
         own = [e.band * flatter for size in sizes if (e := _class(errors, size))]
         return ceil(100 * max([*held, *own, least])) / 100
 

@@ -41,6 +41,9 @@ STARTS: Final = {
     "small_message_efficiency": 0.4,
     "small_message_latency_seconds": 1e-6,
     "small_message_base_seconds": 1e-5,
+    "ll128_efficiency": 0.8,
+    "ll128_latency_seconds": 2e-6,
+    "ll128_base_seconds": 2e-5,
     "tree_efficiency": 0.9,
     "switch_efficiency": 0.5,
     "switch_latency_seconds": 8e-6,
@@ -57,6 +60,9 @@ ALWAYS: Final = (
     "small_message_base_seconds",
 )
 OPTIONAL: Final = (
+    "ll128_efficiency",
+    "ll128_latency_seconds",
+    "ll128_base_seconds",
     "tree_efficiency",
     "host_bytes_per_second",
     "switch_efficiency",
@@ -67,6 +73,9 @@ TOLD_BY: Final = {
     "base_seconds": ("medium", "large"),
     "latency_seconds": ("medium", "large"),
     "small_message_efficiency": ("medium",),
+    "ll128_efficiency": ("medium",),
+    "ll128_latency_seconds": ("medium",),
+    "ll128_base_seconds": ("medium",),
     "small_message_latency_seconds": ("small",),
     "small_message_base_seconds": ("small",),
     "gloo_bytes_per_second": CLASSES,
@@ -78,7 +87,7 @@ TOLD_BY: Final = {
 GLOO: Final = ("gloo_bytes_per_second", "gloo_step_seconds")
 """Constants of one collective by gloo."""
 
-STEPS: Final = ("latency_seconds", "small_message_latency_seconds")
+STEPS: Final = ("latency_seconds", "small_message_latency_seconds", "ll128_latency_seconds")
 """Constants that only groups of different sizes tell."""
 
 
@@ -97,7 +106,7 @@ class Constant:
     @property
     def is_large(self) -> bool:
         """Whether it belongs to the bulk protocol alone."""
-        return not self.field.startswith(("small", "gloo"))
+        return not self.field.startswith(("small", "ll128", "gloo"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

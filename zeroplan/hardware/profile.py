@@ -147,7 +147,7 @@ class Link:
 
     `comm/algorithms.py` has the formulas. A ring of `n` ranks on `N` nodes that sends `W` bytes per
     rank takes about `base + (n - N) * latency_in_node + (N - 1) * latency_between_nodes +
-    W / bandwidth`, or the same with the `small_message_*` constants if that is less.
+    W / bandwidth`, or the same with the constants of LL (`small_message_*`) or LL128.
     """
 
     id: str
@@ -187,6 +187,12 @@ class Link:
     """Time of one ring step with the low-latency protocols. [s]"""
     small_message_base_seconds: Quantity
     """Time before the first step with the low-latency protocols. [s]"""
+    ll128_efficiency: Quantity | None = None
+    """Share of the ring bandwidth left to LL128, where NCCL uses it, in (0, 1]."""
+    ll128_latency_seconds: Quantity | None = None
+    """Time of one ring step with LL128. [s]"""
+    ll128_base_seconds: Quantity | None = None
+    """Time before the first step with LL128. [s]"""
     switch_efficiency: Quantity | None = None
     """Share of the line rate at which the switch in a node sums all-reduces, if it can."""
     switch_latency_seconds: Quantity | None = None
