@@ -8,7 +8,9 @@ import pkgutil, sys
 from importlib import import_module
 import zeroplan
 found = pkgutil.walk_packages(zeroplan.__path__, "zeroplan.")
-names = [each.name for each in found if not each.name.startswith("zeroplan.validate.pytorch")]
+apart = ("zeroplan.validate.pytorch", "zeroplan.search")  # torch; arrays of plans
+found = (each.name for each in found if ".many" not in each.name)  # arrays, too
+names = [name for name in found if not name.startswith(apart)]
 for name in names:
     import_module(name)
 heavy = {"matplotlib", "numpy", "pandas", "torch", "transformers"} & set(sys.modules)
