@@ -8,12 +8,10 @@ import pkgutil, sys
 from importlib import import_module
 import zeroplan
 found = pkgutil.walk_packages(zeroplan.__path__, "zeroplan.")
-apart = ("zeroplan.validate.pytorch", "zeroplan.search")  # torch; arrays of plans
-found = (each.name for each in found if ".many" not in each.name)  # arrays, too
-names = [name for name in found if not name.startswith(apart)]
+names = [each.name for each in found if not each.name.startswith("zeroplan.validate.pytorch")]
 for name in names:
     import_module(name)
-heavy = {"matplotlib", "numpy", "pandas", "torch", "transformers"} & set(sys.modules)
+heavy = {"matplotlib", "pandas", "torch", "transformers"} & set(sys.modules)
 sys.exit(f"{len(names)} modules, {sorted(heavy)} loaded" if heavy or len(names) < 50 else 0)
 """
 
