@@ -11,14 +11,15 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperOption
 
+from zeroplan.cli.given import FILE_OPTIONS, Given, pop_files, run_of
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
 from zeroplan.spec.hints import describe, kind, literals, parse, spelled
-from zeroplan.spec.reading import Key, checked, keys, read_run
+from zeroplan.spec.reading import Key, checked, keys
 from zeroplan.spec.toml import read_file
 
-__all__ = ["SpecCommand", "takes_run"]
+__all__ = ["SpecCommand", "takes_given", "takes_run"]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -59,6 +60,15 @@ def takes_run(command: Callable[..., None]) -> Callable[..., None]:
 
     A flag of its own comes before a key's of the same name, which only a file then sets.
     """
+    return _takes(command, run_of)
+
+
+def takes_given(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the same flags; its first argument is what they say, which may lack a model."""
+    return _takes(command, lambda given: given)
+
+
+def _takes(command: Callable[..., None], made: Callable[[Given], Any]) -> Callable[..., None]:
     _, *own = inspect.signature(command).parameters.values()
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
@@ -66,22 +76,28 @@ def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(_run(arguments.pop("spec"), texts), **arguments)
+        command(made(_given(texts, arguments)), **arguments)
 
-    with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
+    with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 
-def _run(spec: str | None, texts: dict[str, str | None]) -> run.Run:
-    """Return the run of the spec file with the given flags on top."""
-    given = {
+def _given(texts: dict[str, str | None], arguments: dict[str, Any]) -> Given:
+    """Return what flags and files say; the options of files are taken out of the arguments."""
+    flags = {
         dotted: parse(keys()[dotted].hint, text)
         for dotted, text in texts.items()
         if text is not None
     }
-    if spec is None and "model.source" not in given:
+    spec, files, ignore = pop_files(arguments)
+    if spec is None and not files and "model.source" not in flags and not arguments.get("file"):
         raise UsageError("no model: name one with --model, or in a file given with --spec.")
-    return read_run(read_file(spec) if spec else {}, checked(given, _flag))
+    return Given(
+        flags=checked(flags, _flag),
+        spec=read_file(spec) if spec else {},
+        files=files,
+        ignore=ignore,
+    )
 
 
 def _flag(dotted: str) -> str:
@@ -147,18 +163,3 @@ def _spelled_out(args: list[str]) -> list[str]:
         else:
             spelled.append(arg)
     return spelled
-
-
-_SPEC: Final = inspect.Parameter(
-    "spec",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="TOML file with any of these keys; - reads standard input. Flags win over it.",
-            rich_help_panel="Model",
-        ),
-    ],
-)

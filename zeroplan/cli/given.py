@@ -1,0 +1,122 @@
+"""What a command line gives: flags, a spec file, and trainers' own files between them."""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from zeroplan.errors import SpecError, UsageError
+from zeroplan.records import dataclass
+from zeroplan.spec.reading import read_run
+from zeroplan.spec.run import Run
+
+if TYPE_CHECKING:
+    from zeroplan.foreign.reading import Reading
+
+__all__ = ["FILE_OPTIONS", "Given", "pop_files", "read_given", "run_of", "tell"]
+
+PANEL: Final = "Files"
+FORMATS: Final = {
+    "deepspeed": "DeepSpeed's JSON; what it leaves open is taken from the other files and flags.",
+    "accelerate": "accelerate's YAML, for FSDP or DeepSpeed.",
+    "torchtitan": "torchtitan's TOML, of versions 0.1 and 0.2.",
+    "training_args": "transformers' TrainingArguments as JSON.",
+}
+"""Options by the parameter's name; the format is the same with hyphens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Checked values by dotted key, and the trainers' files that are still to be read."""
+
+    flags: Mapping[str, object]
+    spec: Mapping[str, object]
+    files: Mapping[str, str]
+    """Paths by format."""
+    ignore: tuple[str, ...]
+
+
+def pop_files(arguments: dict[str, Any]) -> tuple[str | None, dict[str, str], tuple[str, ...]]:
+    """Take the spec file, the trainers' files and the ignored keys out of a command's arguments."""
+    spec = arguments.pop("spec")
+    files = {
+        name.replace("_", "-"): path
+        for name in FORMATS
+        if (path := arguments.pop(name)) is not None
+    }
+    ignore = tuple(arguments.pop("ignore") or ())
+    if ignore and not files and not arguments.get("file"):
+        raise UsageError(f"--ignore {ignore[0]}: there is no trainer's file whose key it could be.")
+    return spec, files, ignore
+
+
+def run_of(given: Given) -> Run:
+    """Return the run: the spec file lowest, trainers' files over it, flags over all."""
+    if not given.files:
+        return read_run(given.spec, given.flags)
+    reading = read_given(given, given.files)
+    tell(reading)
+    known = {**given.spec, **reading.values, **given.flags}
+    if "model.source" not in known:
+        why = reading.open.get("model.source", "no model: name one with --model")
+        raise UsageError(f"{why}.")
+    for key, why in reading.open.items():
+        if key not in known:
+            raise SpecError(f"{why}.")
+    return read_run(given.spec, reading.values, given.flags)
+
+
+def read_given(given: Given, files: Mapping[str, str]) -> "Reading":
+    """Read trainers' files beside what else is given."""
+    from zeroplan.foreign.reading import read_files  # noqa: PLC0415  # only where there are files
+
+    reading = read_files(files, given.flags, given.spec, given.ignore)
+    for key, value in given.spec.items():
+        other = reading.values.get(key, value)
+        if other != value and key not in given.flags:
+            reading.remarks.append(
+                f"{key} = {value} of the spec file: the trainer's file has {other}"
+            )
+    return reading
+
+
+def tell(reading: "Reading") -> None:
+    """Write what the user should know to standard error."""
+    for remark in reading.remarks:
+        sys.stderr.write(f"zeroplan: {remark}.\n")
+    if reading.idle:
+        names = dict.fromkeys(
+            key.partition(".")[0] if why else key for key, why in reading.idle.items()
+        )
+        sys.stderr.write(f"zeroplan: without bearing on the estimate: {', '.join(names)}.\n")
+
+
+def _option(name: str, hint: Any, **settings: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[hint, typer.Option(rich_help_panel=PANEL, **settings)],
+    )
+
+
+FILE_OPTIONS: Final = (
+    _option(
+        "spec",
+        str | None,
+        metavar="FILE",
+        help="TOML file with any of these keys; - reads standard input. Trainers' files win over "
+        "it, and flags over all.",
+    ),
+    *(_option(name, str | None, metavar="FILE", help=words) for name, words in FORMATS.items()),
+    _option(
+        "ignore",
+        list[str] | None,
+        metavar="KEY",
+        help="Leave a key of a trainer's file out, such as one that is not modelled; repeat it for "
+        "several.",
+    ),
+)
+"""Options of every command that takes a run."""
