@@ -80,16 +80,23 @@ _FSDP_FIELDS = (
     *same(f"{FSDP}cpu_ram_efficient_loading", "training.load", "true: one process of a node reads the weights", words=_LOADING),
 )  # fmt: skip
 
-_PLAIN = tuple(
-    entry
-    for name in sorted({each.key.removeprefix(FSDP) for each in _FSDP_FIELDS})
-    for entry in renamed(f"fsdp_config.{name}", f"{FSDP}{name}", "a name without its prefix")
-) + tuple(
-    entry
-    for name, to in PLUGIN_NAMES.items()
-    for prefix in ("fsdp_", "")
-    for entry in renamed(f"fsdp_config.{prefix}{name}", f"{FSDP}{to}", "the plugin's name")
-)  # fmt: skip
+_PLAIN = (
+    *(
+        entry
+        for each in _FSDP_FIELDS
+        for entry in renamed(
+            f"fsdp_config.{each.key.removeprefix(FSDP)}",
+            each.becomes if each.use == "renamed" else each.key,
+            "a name without its prefix",
+        )
+    ),
+    *(
+        entry
+        for name, to in PLUGIN_NAMES.items()
+        for prefix in ("fsdp_", "")
+        for entry in renamed(f"fsdp_config.{prefix}{name}", f"{FSDP}{to}", "the plugin's name")
+    ),
+)
 
 _DEEPSPEED_FIELDS = (
     *joined(f"{DS}zero_stage", "sharding.strategy", Annotated[int, Range(0, 3)], "0 to 3 are zero0 to zero3; without it 2"),

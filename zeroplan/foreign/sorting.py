@@ -121,8 +121,9 @@ def _unknown(key: str, value: object, known: Table, draft: Draft) -> None:
 
 
 def _refusal(key: str, value: object, entry: Entry, draft: Draft) -> SpecError:
+    whole = entry.key if key.startswith(f"{entry.key}.") else key
     return draft.fault(
-        f"{key} = {_shown(value)}: {entry.why}. Leave it out, or pass --ignore {key} to estimate "
+        f"{key} = {_shown(value)}: {entry.why}. Leave it out, or pass --ignore {whole} to estimate "
         "without it."
     )
 

@@ -82,10 +82,9 @@ def _kept(run: Run, draft: Draft, title: str) -> tuple[Kept, list[str]]:
             kept[key] = (value,)
             continue
         kept[key] = (value, shown)
-        if value != "auto" or shown != USUAL.get(key, shown):
-            remarks.append(
-                f"{title} itself has {key} = {_said(shown)}; the plan has {_said(value)}"
-            )
+        meant = USUAL.get(key, value) if value == "auto" else value
+        if meant not in ("auto", shown):
+            remarks.append(f"{title} itself has {key} = {_said(shown)}; the plan has {_said(meant)}")
     return kept, remarks
 
 
