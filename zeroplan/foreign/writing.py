@@ -84,7 +84,9 @@ def _kept(run: Run, draft: Draft, title: str) -> tuple[Kept, list[str]]:
         kept[key] = (value, shown)
         meant = USUAL.get(key, value) if value == "auto" else value
         if meant not in ("auto", shown):
-            remarks.append(f"{title} itself has {key} = {_said(shown)}; the plan has {_said(meant)}")
+            remarks.append(
+                f"{title} itself has {key} = {_said(shown)}; the plan has {_said(meant)}"
+            )
     return kept, remarks
 
 
