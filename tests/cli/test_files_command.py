@@ -148,7 +148,7 @@ def test_the_answer_goes_to_stdout_and_remarks_to_stderr() -> None:
 @pytest.mark.usefixtures("folder")
 def test_usage_errors() -> None:
     for arguments, words in (
-        (("import",), "no file"),
+        (("import", "-n", "8"), "no file"),
         (("import", "ds.json", "--format", "deepsped"), "deepspeed"),
         (("import", "ds.json", "--deepspeed", "ds.json"), "one format"),
         (("import", "ds.json", "--ignore", "no_such_key"), "no_such_key"),

@@ -13,7 +13,6 @@ from typer.core import TyperOption
 
 from zeroplan.cli.given import FILE_OPTIONS, Given, pop_files, run_of
 from zeroplan.cli.light import LightCommand
-from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
 from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys
@@ -90,11 +89,9 @@ def _given(texts: dict[str, str | None], arguments: dict[str, Any]) -> Given:
         if text is not None
     }
     spec, files, ignore = pop_files(arguments)
-    if spec is None and not files and "model.source" not in flags and not arguments.get("file"):
-        raise UsageError("no model: name one with --model, or in a file given with --spec.")
     return Given(
         flags=checked(flags, _flag),
-        spec=read_file(spec) if spec else {},
+        spec=read_file(spec) if spec else None,
         files=files,
         ignore=ignore,
     )

@@ -32,7 +32,8 @@ class Given:
     """Checked values by dotted key, and the trainers' files that are still to be read."""
 
     flags: Mapping[str, object]
-    spec: Mapping[str, object]
+    spec: Mapping[str, object] | None
+    """None where no spec file is given."""
     files: Mapping[str, str]
     """Paths by format."""
     ignore: tuple[str, ...]
@@ -54,26 +55,30 @@ def pop_files(arguments: dict[str, Any]) -> tuple[str | None, dict[str, str], tu
 
 def run_of(given: Given) -> Run:
     """Return the run: the spec file lowest, trainers' files over it, flags over all."""
+    spec = given.spec or {}
+    if not given.files and given.spec is None and "model.source" not in given.flags:
+        raise UsageError("no model: name one with --model, or in a file given with --spec.")
     if not given.files:
-        return read_run(given.spec, given.flags)
+        return read_run(spec, given.flags)
     reading = read_given(given, given.files)
     tell(reading)
-    known = {**given.spec, **reading.values, **given.flags}
+    known = {**spec, **reading.values, **given.flags}
     if "model.source" not in known:
         why = reading.open.get("model.source", "no model: name one with --model")
         raise UsageError(f"{why}.")
     for key, why in reading.open.items():
         if key not in known:
             raise SpecError(f"{why}.")
-    return read_run(given.spec, reading.values, given.flags)
+    return read_run(spec, reading.values, given.flags)
 
 
 def read_given(given: Given, files: Mapping[str, str]) -> "Reading":
     """Read trainers' files beside what else is given."""
     from zeroplan.foreign.reading import read_files  # noqa: PLC0415  # only where there are files
 
-    reading = read_files(files, given.flags, given.spec, given.ignore)
-    for key, value in given.spec.items():
+    spec = given.spec or {}
+    reading = read_files(files, given.flags, spec, given.ignore)
+    for key, value in spec.items():
         other = reading.values.get(key, value)
         if other != value and key not in given.flags:
             reading.remarks.append(
@@ -87,10 +92,8 @@ def tell(reading: "Reading") -> None:
     for remark in reading.remarks:
         sys.stderr.write(f"zeroplan: {remark}.\n")
     if reading.idle:
-        names = dict.fromkeys(
-            key.partition(".")[0] if why else key for key, why in reading.idle.items()
-        )
-        sys.stderr.write(f"zeroplan: without bearing on the estimate: {', '.join(names)}.\n")
+        named = ", ".join(reading.idle)
+        sys.stderr.write(f"zeroplan: without bearing on the estimate: {named}.\n")
 
 
 def _option(name: str, hint: Any, **settings: Any) -> inspect.Parameter:

@@ -66,7 +66,7 @@ def import_(
     if found.name in given.files:
         raise UsageError(f"{file} and --{found.name} are of one format: give one of them.")
     reading = read_given(given, {**given.files, found.name: file})
-    answer = imported(reading, given.spec, given.flags)
+    answer = imported(reading, given.spec or {}, given.flags)
     text = f"{json.dumps(answer.to_dict(), indent=2)}\n" if as_json else answer.to_toml()
     if output is not None:
         write_whole(Path(output), text, "--output")

@@ -66,7 +66,8 @@ class Reading:
                     f"{draft.origins[key]}. Make the files agree."
                 )
         self.values |= draft.values
-        self.origins |= {key: f"{draft.place}: {why}" for key, why in draft.origins.items()}
+        name = Path(draft.place).name
+        self.origins |= {key: f"{name}: {why}" for key, why in draft.origins.items()}
         self.remarks += [f"{draft.place}: {text}" for text in draft.remarks]
         self.idle |= draft.idle
         self.open |= {key: f"{draft.place}: {why}" for key, why in draft.open.items()}
