@@ -2,23 +2,25 @@
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from functools import cache, wraps
 from itertools import pairwise
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperOption
 
-from zeroplan.cli.given import FILE_OPTIONS, Given, pop_files, run_of
+from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
+from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
 from zeroplan.spec.hints import describe, kind, literals, parse, spelled
-from zeroplan.spec.reading import Key, checked, keys
+from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["SpecCommand", "takes_given", "takes_run"]
+__all__ = ["Asked", "SpecCommand", "flag", "takes_given", "takes_run", "takes_several"]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -38,6 +40,12 @@ _PANELS: Final = {
 }
 
 
+_LISTS: Final = frozenset({"tuning.lora_targets", "tuning.trainable"})
+"""Keys whose one value may have commas in it."""
+
+Texts = Mapping[str, str | None]
+
+
 class SpecCommand(LightCommand):
     """A command with spec flags: `--compile` is `--compile true`, `--no-compile` the contrary."""
 
@@ -54,20 +62,11 @@ class SpecCommand(LightCommand):
         super().format_help(ctx, formatter)
 
 
-def takes_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of every spec key; its first argument is the run they describe.
+def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callable[..., None]:
+    """Give a command the flags of every spec key; its first argument is what is read from them.
 
     A flag of its own comes before a key's of the same name, which only a file then sets.
     """
-    return _takes(command, run_of)
-
-
-def takes_given(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the same flags; its first argument is what they say, which may lack a model."""
-    return _takes(command, lambda given: given)
-
-
-def _takes(command: Callable[..., None], made: Callable[[Given], Any]) -> Callable[..., None]:
     _, *own = inspect.signature(command).parameters.values()
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
@@ -75,42 +74,96 @@ def _takes(command: Callable[..., None], made: Callable[[Given], Any]) -> Callab
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(made(_given(texts, arguments)), **arguments)
+        command(read(pop_files(arguments), texts), **arguments)
 
     with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 
-def _given(texts: dict[str, str | None], arguments: dict[str, Any]) -> Given:
-    """Return what flags and files say; the options of files are taken out of the arguments."""
-    flags = {
-        dotted: parse(keys()[dotted].hint, text)
-        for dotted, text in texts.items()
-        if text is not None
+def takes_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of every spec key; its first argument is the run they describe."""
+    return _takes(command, lambda opened, texts: read_run(layered(_given(opened, texts))))
+
+
+def takes_given(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same without putting it together; the first argument is `Given`."""
+    return _takes(command, _given)
+
+
+def takes_several(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same where a flag may have several values; the first argument is `Asked`."""
+    return _takes(command, _asked)
+
+
+class Asked(NamedTuple):
+    """What the flags and the file say."""
+
+    values: dict[str, object]
+    """Checked values by dotted key, those that vary left out."""
+    varied: dict[str, list[object]]
+    """Checked values of keys that have several, in the order of the spec file."""
+
+    @property
+    def run(self) -> run.Run:
+        """The run, where nothing varies."""
+        return read_run(self.values)
+
+
+def _asked(opened: Opened, texts: Texts) -> Asked:
+    several = {dotted: _split(dotted, text) for dotted, text in texts.items() if text is not None}
+    single = {dotted: found[0] for dotted, found in several.items() if len(found) == 1}
+    varied = {
+        dotted: [_checked({dotted: text})[dotted] for text in found]
+        for dotted, found in several.items()
+        if len(found) > 1
     }
-    spec, files, ignore = pop_files(arguments)
-    return Given(
-        flags=checked(flags, _flag),
-        spec=read_file(spec) if spec else None,
-        files=files,
-        ignore=ignore,
-    )
+    return Asked(layered(_given(opened, single), tuple(varied)), varied)
 
 
-def _flag(dotted: str) -> str:
+def _split(dotted: str, text: str) -> list[str]:
+    """Return the values that stand between commas, each once; 8..64 is 8, 16, 32, 64."""
+    if dotted in _LISTS or (dotted == "model.source" and Path(text).exists()):
+        return [text]
+    parts = (each for part in text.split(",") for each in _doubled(part.strip()))
+    found = list(dict.fromkeys(parts))
+    if "" in found and len(found) > 1:
+        raise UsageError(f"{flag(dotted)} = {text!r}: a value is missing beside a comma.")
+    return found
+
+
+def _doubled(text: str) -> list[str]:
+    least, _, most = text.partition("..")
+    if not (least.isdecimal() and most.isdecimal() and 0 < int(least) <= int(most)):
+        return [text]
+    count = (int(most) // int(least)).bit_length()
+    return [str(int(least) << doubling) for doubling in range(count)]
+
+
+def _given(opened: Opened, texts: Texts) -> Given:
+    given = {dotted: text for dotted, text in texts.items() if text is not None}
+    spec = read_file(opened.spec) if opened.spec else None
+    return Given(flags=_checked(given), spec=spec, files=opened.files, ignore=opened.ignore)
+
+
+def _checked(texts: Mapping[str, str]) -> dict[str, object]:
+    return checked({name: parse(keys()[name].hint, text) for name, text in texts.items()}, flag)
+
+
+def flag(dotted: str) -> str:
+    """Return the flag of a key."""
     name = _NAMES.get(dotted, dotted.rpartition(".")[2])
     return f"--{name.replace('_', '-')}"
 
 
 def _parameter_name(dotted: str) -> str:
-    return _flag(dotted)[2:].replace("-", "_")
+    return flag(dotted)[2:].replace("-", "_")
 
 
 def _option(dotted: str) -> inspect.Parameter:
     key = keys()[dotted]
     words = literals(key.hint)
     option = typer.Option(
-        *filter(None, (_flag(dotted), _SHORT.get(dotted))),
+        *filter(None, (flag(dotted), _SHORT.get(dotted))),
         metavar=kind(key.hint),
         rich_help_panel=_PANELS[key.table],
         autocompletion=(lambda: words) if words else None,
@@ -149,7 +202,7 @@ def _sentences() -> dict[tuple[str, str], str]:
 
 
 def _spelled_out(args: list[str]) -> list[str]:
-    switches = {_flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
+    switches = {flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
     spelled = []
     for arg, following in pairwise([*args, "-"]):
         positive = arg.replace("--no-", "--", 1)

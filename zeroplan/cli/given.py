@@ -2,20 +2,18 @@
 
 import inspect
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.records import dataclass
-from zeroplan.spec.reading import read_run
-from zeroplan.spec.run import Run
 
 if TYPE_CHECKING:
     from zeroplan.foreign.reading import Reading
 
-__all__ = ["FILE_OPTIONS", "Given", "pop_files", "read_given", "run_of", "tell"]
+__all__ = ["FILE_OPTIONS", "Given", "Opened", "layered", "pop_files", "read_given", "tell"]
 
 PANEL: Final = "Files"
 FORMATS: Final = {
@@ -25,6 +23,17 @@ FORMATS: Final = {
     "training_args": "transformers' TrainingArguments as JSON.",
 }
 """Options by the parameter's name; the format is the same with hyphens."""
+
+
+READ_WITH: Final = (
+    "model.source",
+    "training.micro_batch_size",
+    "training.gradient_accumulation_steps",
+    "training.compute_dtype",
+    "cluster.gpus",
+    "cluster.gpus_per_node",
+)
+"""Keys with which a trainer's file is read: its batch, its "auto", its groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +48,15 @@ class Given:
     ignore: tuple[str, ...]
 
 
-def pop_files(arguments: dict[str, Any]) -> tuple[str | None, dict[str, str], tuple[str, ...]]:
+class Opened(NamedTuple):
+    """The files of a command line, before they are read."""
+
+    spec: str | None
+    files: dict[str, str]
+    ignore: tuple[str, ...]
+
+
+def pop_files(arguments: dict[str, Any]) -> Opened:
     """Take the spec file, the trainers' files and the ignored keys out of a command's arguments."""
     spec = arguments.pop("spec")
     files = {
@@ -50,16 +67,31 @@ def pop_files(arguments: dict[str, Any]) -> tuple[str | None, dict[str, str], tu
     ignore = tuple(arguments.pop("ignore") or ())
     if ignore and not files and not arguments.get("file"):
         raise UsageError(f"--ignore {ignore[0]}: there is no trainer's file whose key it could be.")
-    return spec, files, ignore
+    return Opened(spec, files, ignore)
 
 
-def run_of(given: Given) -> Run:
-    """Return the run: the spec file lowest, trainers' files over it, flags over all."""
+def layered(given: Given, varied: Collection[str] = ()) -> dict[str, object]:
+    """Return all values: the spec file lowest, trainers' files over it, flags over all.
+
+    Parameters
+    ----------
+    given
+        What the command line gives.
+    varied
+        Keys that have several values, which stand elsewhere.
+
+    """
     spec = given.spec or {}
-    if not given.files and given.spec is None and "model.source" not in given.flags:
-        raise UsageError("no model: name one with --model, or in a file given with --spec.")
     if not given.files:
-        return read_run(spec, given.flags)
+        if given.spec is None and "model.source" not in (*given.flags, *varied):
+            raise UsageError("no model: name one with --model, or in a file given with --spec.")
+        return {**spec, **given.flags}
+    bound = [key for key in READ_WITH if key in varied]
+    if bound:
+        raise UsageError(
+            f"{bound[0]} has several values, and what a trainer's file means depends on it: turn the "
+            "file into a spec with `zeroplan import`, and give that with --spec."
+        )
     reading = read_given(given, given.files)
     tell(reading)
     known = {**spec, **reading.values, **given.flags}
@@ -69,7 +101,7 @@ def run_of(given: Given) -> Run:
     for key, why in reading.open.items():
         if key not in known:
             raise SpecError(f"{why}.")
-    return read_run(spec, reading.values, given.flags)
+    return known
 
 
 def read_given(given: Given, files: Mapping[str, str]) -> "Reading":

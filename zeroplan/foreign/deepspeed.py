@@ -75,7 +75,7 @@ def _strategy(found: Found, draft: Draft) -> int:
     if number is None:
         number = 0
         draft.remark("no zero_optimization.stage: DeepSpeed's stage 0, nothing is sharded")
-    draft.set("sharding.strategy", STAGES[number], f"{ZERO}stage = {number}")
+    draft.set("sharding.strategy", STAGES[number], f"{ZERO}stage: {number}")
     return int(number)
 
 
@@ -91,7 +91,7 @@ def _only_flat(found: Found, draft: Draft, number: int) -> None:
         usual = keys()[entry.becomes].default
         if found.get(key) != usual:
             raise draft.fault(
-                f"{ZERO}stage = {number} with {name} = {found.get(key)}: a key of stages 1 and 2, "
+                f"{ZERO}stage: {number} with {name} = {found.get(key)}: a key of stages 1 and 2, "
                 f"which stage 3 does not read (its default is {usual}). Leave it out, or pass "
                 f"--ignore {key}."
             )
