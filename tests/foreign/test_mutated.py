@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from zeroplan.errors import SpecError, UsageError
+from zeroplan.foreign.draft import Draft
 from zeroplan.foreign.formats import FORMATS, Format
 from zeroplan.foreign.parsing import MAX_BYTES
 from zeroplan.foreign.reading import read_files, read_text_of
@@ -83,7 +84,7 @@ def _places(found: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _is_sound(form: Format, text: str) -> None:
     """Read: every value is of its key's type and has an origin, or the refusal is one line."""
-    refusal = ""
+    refusal, draft = "", Draft("spoilt")
     try:
         draft = read_text_of(form, text, "spoilt")
         read_run({"model.source": "8b"}, draft.values)
