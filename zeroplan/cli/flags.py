@@ -16,7 +16,7 @@ from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
-from zeroplan.spec.hints import describe, kind, literals, parse, spelled
+from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
@@ -40,9 +40,6 @@ _PANELS: Final = {
 }
 
 
-_LISTS: Final = frozenset({"tuning.lora_targets", "tuning.trainable"})
-"""Keys whose one value may have commas in it."""
-
 Texts = Mapping[str, str | None]
 
 
@@ -65,16 +62,20 @@ class SpecCommand(LightCommand):
 def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is what is read from them.
 
-    A flag of its own comes before a key's of the same name, which only a file then sets.
+    A flag of its own comes before a key's of the same name, which only a file then sets. A command
+    that can do without a run gets None where no key is given.
     """
-    _, *own = inspect.signature(command).parameters.values()
+    asked, *own = inspect.signature(command).parameters.values()
+    optional = asked.annotation == run.Run | None
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
 
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(read(pop_files(arguments), texts), **arguments)
+        opened = pop_files(arguments)
+        nothing = optional and not (opened.spec or opened.files or any(texts.values()))
+        command(None if nothing else read(opened, texts), **arguments)
 
     with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
@@ -122,7 +123,7 @@ def _asked(opened: Opened, texts: Texts) -> Asked:
 
 def _split(dotted: str, text: str) -> list[str]:
     """Return the values that stand between commas, each once; 8..64 is 8, 16, 32, 64."""
-    if dotted in _LISTS or (dotted == "model.source" and Path(text).exists()):
+    if has_commas(keys()[dotted].hint) or (dotted == "model.source" and Path(text).exists()):
         return [text]
     parts = (each for part in text.split(",") for each in _doubled(part.strip()))
     found = list(dict.fromkeys(parts))

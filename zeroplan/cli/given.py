@@ -13,8 +13,18 @@ from zeroplan.records import dataclass
 if TYPE_CHECKING:
     from zeroplan.foreign.reading import Reading
 
-__all__ = ["FILE_OPTIONS", "Given", "Opened", "layered", "pop_files", "read_given", "tell"]
+__all__ = [
+    "FILE_OPTIONS",
+    "NO_MODEL",
+    "Given",
+    "Opened",
+    "layered",
+    "pop_files",
+    "read_given",
+    "tell",
+]
 
+NO_MODEL: Final = "no model: name one with --model, or in a file given with --spec."
 PANEL: Final = "Files"
 FORMATS: Final = {
     "deepspeed": "DeepSpeed's JSON; what it leaves open is taken from the other files and flags.",
@@ -84,7 +94,7 @@ def layered(given: Given, varied: Collection[str] = ()) -> dict[str, object]:
     spec = given.spec or {}
     if not given.files:
         if given.spec is None and "model.source" not in (*given.flags, *varied):
-            raise UsageError("no model: name one with --model, or in a file given with --spec.")
+            raise UsageError(NO_MODEL)
         return {**spec, **given.flags}
     bound = [key for key in READ_WITH if key in varied]
     if bound:
