@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperOption
 
+from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
@@ -19,9 +20,7 @@ from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spe
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["NO_MODEL", "Asked", "SpecCommand", "flag", "takes_run", "takes_several"]
-
-NO_MODEL: Final = "no model: name one with --model, or in a file given with --spec."
+__all__ = ["Asked", "SpecCommand", "flag", "takes_given", "takes_run", "takes_several"]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -42,7 +41,6 @@ _PANELS: Final = {
 
 
 Texts = Mapping[str, str | None]
-Layers = tuple[dict[str, object], dict[str, object]]
 
 
 class SpecCommand(LightCommand):
@@ -75,17 +73,22 @@ def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callabl
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        spec = arguments.pop("spec")
-        nothing = optional and spec is None and not any(texts.values())
-        command(None if nothing else read(spec, texts), **arguments)
+        opened = pop_files(arguments)
+        nothing = optional and not (opened.spec or opened.files or any(texts.values()))
+        command(None if nothing else read(opened, texts), **arguments)
 
-    with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
+    with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is the run they describe."""
-    return _takes(command, lambda spec, texts: read_run(*_layers(spec, texts)))
+    return _takes(command, lambda opened, texts: read_run(layered(_given(opened, texts))))
+
+
+def takes_given(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same without putting it together; the first argument is `Given`."""
+    return _takes(command, _given)
 
 
 def takes_several(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,7 +110,7 @@ class Asked(NamedTuple):
         return read_run(self.values)
 
 
-def _asked(spec: str | None, texts: Texts) -> Asked:
+def _asked(opened: Opened, texts: Texts) -> Asked:
     several = {dotted: _split(dotted, text) for dotted, text in texts.items() if text is not None}
     single = {dotted: found[0] for dotted, found in several.items() if len(found) == 1}
     varied = {
@@ -115,8 +118,7 @@ def _asked(spec: str | None, texts: Texts) -> Asked:
         for dotted, found in several.items()
         if len(found) > 1
     }
-    file, given = _layers(spec, single, named="model.source" in varied)
-    return Asked({**file, **given}, varied)
+    return Asked(layered(_given(opened, single), tuple(varied)), varied)
 
 
 def _split(dotted: str, text: str) -> list[str]:
@@ -138,12 +140,10 @@ def _doubled(text: str) -> list[str]:
     return [str(int(least) << doubling) for doubling in range(count)]
 
 
-def _layers(spec: str | None, texts: Texts, *, named: bool = False) -> Layers:
-    """Return the values of the spec file, and those of the flags that come on top."""
+def _given(opened: Opened, texts: Texts) -> Given:
     given = {dotted: text for dotted, text in texts.items() if text is not None}
-    if spec is None and "model.source" not in given and not named:
-        raise UsageError(NO_MODEL)
-    return read_file(spec) if spec else {}, _checked(given)
+    spec = read_file(opened.spec) if opened.spec else None
+    return Given(flags=_checked(given), spec=spec, files=opened.files, ignore=opened.ignore)
 
 
 def _checked(texts: Mapping[str, str]) -> dict[str, object]:
@@ -214,18 +214,3 @@ def _spelled_out(args: list[str]) -> list[str]:
         else:
             spelled.append(arg)
     return spelled
-
-
-_SPEC: Final = inspect.Parameter(
-    "spec",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="TOML file with any of these keys; - reads standard input. Flags win over it.",
-            rich_help_panel="Model",
-        ),
-    ],
-)

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from zeroplan.cli.files import refuse_unwritable, write_whole
-from zeroplan.cli.flags import NO_MODEL, SpecCommand, takes_run
+from zeroplan.cli.flags import SpecCommand, takes_run
+from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import UnfitError, convert, describe, parse
