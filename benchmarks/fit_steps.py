@@ -6,15 +6,13 @@ Constants that a profile calls fitted to training runs are written; those that o
 them are left to the reader. `zeroplan.backtesting.holdout` says what is fitted, and to which rows.
 """
 
-import re
 import sys
 from collections import Counter
-from pathlib import Path
+
+from profiles import rewrite
 
 from zeroplan.backtesting.holdout import Constants, fit, informs, runs_of
 from zeroplan.hardware import Gpu, load_catalogue
-
-PROFILES = Path(__file__).parents[1] / "hardware_profiles" / "gpus"
 
 
 def main() -> None:
@@ -33,18 +31,14 @@ def main() -> None:
 
 def write(gpu: Gpu, constants: Constants) -> None:
     """Set the values of a profile that are fitted to training runs."""
-    file = PROFILES / f"{gpu.id}.toml"
-    text = before = file.read_text(encoding="utf-8")
+    values = {}
     for name, value in constants.items():
         key, _, family = name.partition(".")
         quantity = getattr(gpu, key)
         fitted = quantity.kind == "fitted" and quantity.source == "training-runs"
         if fitted and family in ("", gpu.family):
-            text = re.sub(rf"(\[{key}\]\nvalue = )[\d.]+", rf"\g<1>{value:.2f}", text)
-    if text != before:
-        text = re.sub(r"(revision = )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1}", text, count=1)
-        file.write_text(text, encoding="utf-8")
-        print(f"wrote {file.name}")
+            values[key] = f"{value:.2f}"
+    rewrite(gpu.id, values)
 
 
 if __name__ == "__main__":

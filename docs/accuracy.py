@@ -6,7 +6,7 @@ The measurements are other people's and stay where they were published; the page
 An excerpt with citations is in tests/published, and its table is filled from there.
 """
 
-import re
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from other_tools import RECORD, refreshed
 from roofline import roofline_seconds
+from tables import filled, percent, table
 
 from zeroplan.backtesting import Backtest, backtest, backtest_collectives
 from zeroplan.backtesting.holdout import START, Constants, Run, fit, held_out, informs, runs_of
@@ -28,7 +30,6 @@ from zeroplan.hardware import load_catalogue
 
 PAGE: Final = Path(__file__).parent / "accuracy.md"
 EXCERPT: Final = Path(__file__).parents[1] / "tests" / "published" / "training_runs.csv"
-BLOCK: Final = re.compile(r"<!-- (?P<name>\w+) -->\n.*?<!-- end -->", re.DOTALL)
 LOSSES: Final = ("fp32-logits", "model-dtype-logits", "compiled", "fused-linear")
 HELD_OUT: Final = (
     "link",
@@ -41,17 +42,6 @@ HELD_OUT: Final = (
 )
 MISS: Final = 0.10
 """Errors beyond this are listed one by one."""
-
-
-def table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
-    """Return a table in markdown."""
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
-
-
-def percent(fraction: float, *, sign: bool = False) -> str:
-    """Return a fraction in percent."""
-    return f"{100 * fraction:{'+' if sign else ''}.1f}"
 
 
 def by_group(summaries: Iterable[Summary]) -> Iterator[tuple[object, ...]]:
@@ -212,13 +202,9 @@ def main() -> None:
     """Rewrite the page; without tables of measurements only the excerpt."""
     given = [Path(argument) for argument in sys.argv[1:]]
     made = tables(*given) if given else {"excerpt": excerpt()}
-    page = PAGE.read_text(encoding="utf-8")
-
-    def block(found: re.Match[str]) -> str:
-        name = found["name"]
-        return f"<!-- {name} -->\n{made[name]}<!-- end -->" if name in made else found[0]
-
-    PAGE.write_text(BLOCK.sub(block, page), encoding="utf-8")
+    page = filled(PAGE.read_text(encoding="utf-8"), made)
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    PAGE.write_text(refreshed(page, record), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The baseline that a model of steps has to beat: a roofline in one function.
 
 Best matmul rate that anyone measured times 0.86, which is what a long run keeps of it; one ring for
-each collective; the larger of the two block by block; every tensor once through memory at its peak.
+each collective; the larger of the two in forward, in backward and in the optimizer; every tensor
+once through memory at its peak.
 """
 
 from typing import Final

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from zeroplan.estimation import estimate
     from zeroplan.estimation.explain import explain
     from zeroplan.estimation.record import Estimate, StrategyEstimate
+    from zeroplan.search.plan import plan
+    from zeroplan.search.record import Search
+    from zeroplan.search.sweep import sweep
     from zeroplan.spec.run import Run
     from zeroplan.spec.toml import load_spec
     from zeroplan.workload.load import load_model
@@ -16,12 +19,15 @@ __all__ = [
     "Backtest",
     "Estimate",
     "Run",
+    "Search",
     "StrategyEstimate",
     "backtest",
     "estimate",
     "explain",
     "load_model",
     "load_spec",
+    "plan",
+    "sweep",
 ]
 
 __version__ = "0.1.0"
@@ -30,12 +36,15 @@ _HOME: Final = {
     "Backtest": "zeroplan.backtesting:Backtest",
     "Estimate": "zeroplan.estimation.record:Estimate",
     "Run": "zeroplan.spec.run:Run",
+    "Search": "zeroplan.search.record:Search",
     "StrategyEstimate": "zeroplan.estimation.record:StrategyEstimate",
     "backtest": "zeroplan.backtesting:backtest",
     "estimate": "zeroplan.estimation:estimate",
     "explain": "zeroplan.estimation.explain:explain",
     "load_model": "zeroplan.workload.load:load_model",
     "load_spec": "zeroplan.spec.toml:load_spec",
+    "plan": "zeroplan.search.plan:plan",
+    "sweep": "zeroplan.search.sweep:sweep",
 }
 """Where each public name lives; it is imported when it is first used."""
 

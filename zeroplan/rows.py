@@ -9,7 +9,18 @@ from zeroplan.units import GB, GIB, TERA
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cell", "Column", "Table", "frame", "html", "plain", "readable", "significant", "text"]
+__all__ = [
+    "Cell",
+    "Column",
+    "Table",
+    "frame",
+    "html",
+    "leaves",
+    "plain",
+    "readable",
+    "significant",
+    "text",
+]
 
 _SCALES: Final = {
     "B": (GIB, "GiB"),
@@ -98,12 +109,13 @@ def frame(records: Iterable[Mapping[str, object]], index: str) -> "pd.DataFrame"
     """Return nested records as a frame of one row each; lists inside a record are left out."""
     import pandas as pd  # noqa: PLC0415  # half a second that only this caller pays
 
-    return pd.DataFrame([dict(_leaves(record)) for record in records]).set_index(index)
+    return pd.DataFrame([dict(leaves(record)) for record in records]).set_index(index)
 
 
-def _leaves(record: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
+def leaves(record: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
+    """Yield the values of nested records by dotted name; lists are left out."""
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         elif not isinstance(value, list):
             yield f"{prefix}{name}", value

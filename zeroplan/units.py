@@ -9,6 +9,7 @@ from zeroplan.records import dataclass
 
 __all__ = [
     "ALLOCATION_BYTES",
+    "DAY",
     "DTYPE_BYTES",
     "FP8",
     "FP32",
@@ -16,6 +17,7 @@ __all__ = [
     "GIB",
     "GIGA",
     "GIGABIT",
+    "HOUR",
     "INT64",
     "MEGA",
     "MIB",
@@ -29,6 +31,7 @@ __all__ = [
     "minimum",
     "power_of_two",
     "round_up",
+    "some",
 ]
 
 
@@ -55,6 +58,11 @@ GIGA: Final = 10**9
 TERA: Final = 10**12
 GIGABIT: Final = 10**9 / 8
 """Bytes per second in one Gbit/s."""
+
+HOUR: Final = 3600
+"""[s]"""
+DAY: Final = 24 * HOUR
+"""[s]"""
 
 ALLOCATION_BYTES: Final = 512
 """The CUDA caching allocator rounds every block up to this (c10/core/AllocatorConfig.h, 2.13)."""
@@ -98,7 +106,7 @@ def power_of_two(value: Size) -> Size:
     """Return the least power of two that is not below a value of 1 or more."""
     power = 1
     result: Size = power * (value > 0)
-    while _any(result < value):
+    while some(result < value):
         power *= 2
         result = result + (power - result) * (result < value)
     return result
@@ -108,14 +116,15 @@ def doublings(value: Size) -> Size:
     """Return how often 1 must be doubled to reach a value of 1 or more: log2, rounded up."""
     power, count = 1, 0
     result: Size = count * (value > 0)
-    while _any(power < value):
+    while some(power < value):
         result = result + (power < value)
         power *= 2
     return result
 
 
-def _any(condition: Size) -> bool:
-    return bool(condition) if isinstance(condition, bool) else bool(condition.any())
+def some(size: Size) -> bool:
+    """Whether a number, or any element of an array, is not zero."""
+    return bool(size) if _plain(size) else bool(size.any())
 
 
 def _plain(value: Size) -> bool:

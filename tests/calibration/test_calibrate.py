@@ -233,6 +233,19 @@ def test_points_are_counted_and_the_folder_of_a_profile_is_made(tmp_path: Path) 
     assert all(row[2].isdecimal() for row in rows)
 
 
+def test_rows_that_cannot_be_read_are_counted_by_their_reason(tmp_path: Path) -> None:
+    rows = [*csv.DictReader(SWEEPS.read_text().splitlines())]
+    unread = [{**rows[0], "collective": "alltoallw"}] * 3 + [{**rows[0], "time_us": ""}]
+    table = write(tmp_path / "table.csv", [*rows, *unread])
+    done = command("--collectives", str(table), "--link", "nvlink4")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    told = lines.index("Skipped rows: 4")
+    assert lines[told + 1].startswith("- 3: ")
+    assert "alltoallw" in lines[told + 1]
+    assert "time_us" in lines[told + 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [

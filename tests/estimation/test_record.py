@@ -96,6 +96,7 @@ KEYS = {
                 "hardware_flops_utilization",
             )
         ),
+        "budget": None,
     },
 }
 """Section 3 of the contract; a list stands for its items."""

@@ -33,6 +33,28 @@ def test_a_checkpoint_has_parameters_master_and_states() -> None:
     assert memory(strategy="zero3").checkpoint_bytes == 14 * PARAMETERS
 
 
+ADAPTERS = 16 * 32 * (2 * 8192 + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+"""Rank 16 beside 32 blocks' q and o, k and v, gate, up and down: in and out of each. [elements]"""
+LINEAR = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+"""What bitsandbytes packs. [elements]"""
+SCALES = LINEAR / 64 * (1 + 4 / 256)
+"""A byte per 64 weights, an fp32 number per 256 of those. [B]"""
+
+
+def test_a_base_is_read_in_bf16_and_adapters_are_made_in_fp32() -> None:
+    found = memory(lora_rank=16)
+    assert found.host_load_bytes - PROCESSES == 8 * (2 * PARAMETERS + 4 * ADAPTERS)
+    assert found.checkpoint_bytes == 2 * PARAMETERS + 12 * ADAPTERS
+    assert found.host_save_bytes - found.host_bytes == found.checkpoint_bytes
+
+
+def test_packed_weights_are_read_whole_and_written_packed() -> None:
+    found = memory(lora_rank=16, base_quantization="nf4")
+    assert found.host_load_bytes - PROCESSES == 8 * (2 * PARAMETERS + 4 * ADAPTERS)
+    packed = LINEAR / 2 + SCALES + 2 * (PARAMETERS - LINEAR)
+    assert found.checkpoint_bytes == pytest.approx(packed + 12 * ADAPTERS, rel=1e-4)
+
+
 def test_one_rank_gathers_what_is_sharded_to_write_it() -> None:
     found = memory()
     assert found.host_save_bytes - found.host_bytes == 12 * PARAMETERS

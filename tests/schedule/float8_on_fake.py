@@ -1,13 +1,15 @@
-"""One step of FSDP2 with torchao's float8 layers on fake tensors: run to write float8_measured.json.
+"""One step of FSDP2 with torchao's float8 layers on fake tensors: `python float8_on_fake.py`.
+
+It reads the model and the cases of float8_measured.json and writes that file anew.
 
 Needs torchao, torch and transformers. Uncompiled, so peaks hold fp32 copies that a compiler fuses
 away: collectives, and what is resident, are the same.
 """
 
 import json
-import sys
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -26,16 +28,9 @@ from zeroplan.validate.pytorch.optimizers import make_optimizer
 from zeroplan.validate.pytorch.published import published
 from zeroplan.validate.pytorch.step import batches
 
-MODEL = {
-    "hidden_size": 256,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 704,
-    "vocab_size": 1000,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
+FILE = Path(__file__).with_name("float8_measured.json")
+RECORD: dict[str, Any] = json.loads(FILE.read_text())
+MODEL: dict[str, Any] = RECORD["model"]
 
 
 def measured(path: str, **keys: Any) -> dict[str, Any]:
@@ -44,7 +39,7 @@ def measured(path: str, **keys: Any) -> dict[str, Any]:
     question = resolve(load_spec(model=path, **asked, **keys))
     plan = plan_for(question, question.strategies[0], {})
     with on_meta(torch.float32):
-        subject = published({"model_type": "llama", **MODEL}, question.architecture, plan)
+        subject = published(dict(MODEL), question.architecture, plan)
     config = Float8LinearConfig(enable_fsdp_float8_all_gather=plan.choice.fp8_all_gather)
     with fake_group(int(plan.groups.world.ranks), 0), fake_tensors() as mode:
         log, ledger = CallLog(), Ledger(mode)
@@ -75,22 +70,15 @@ def measured(path: str, **keys: Any) -> dict[str, Any]:
     return {"keys": keys, "calls": calls, "kept_by_forward": kept}
 
 
-CASES: list[dict[str, Any]] = [
-    {"gpus": 8},
-    {"gpus": 8, "fp8_all_gather": True},
-    {"gpus": 4, "fp8_all_gather": True, "reshard_after_forward": False},
-    {"gpus": 2, "gpus_per_node": 2, "fp8_all_gather": True, "precision": "bf16"},
-]
-
-
-def main(model: Path, out: Path) -> None:
-    """Write the model's file and every case."""
-    model.write_text(json.dumps({"model_type": "llama", **MODEL}))
-    fp8 = {"fp8": "tensorwise", "compile": True}
-    cases = [measured(str(model), **fp8, **case) for case in CASES]
+def main() -> None:
+    """Measure every case again."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(MODEL))
+        cases = [measured(str(path), **case["keys"]) for case in RECORD["cases"]]
     versions = {name: version(name) for name in ("torch", "torchao", "transformers")}
-    out.write_text(json.dumps({"versions": versions, "cases": cases}, indent=1))
+    FILE.write_text(json.dumps({"versions": versions, "model": MODEL, "cases": cases}, indent=1))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main()

@@ -128,19 +128,24 @@ def test_a_flat_group_gives_each_element_to_one_rank(
 ) -> None:
     group = FlatGroup(elements=elements, ranks=ranks, round_robin=round_robin)
     assert group.shard * ranks >= sum(elements) > (group.shard - 2) * ranks
-    assert [sum(n for _, n in pieces) for pieces in group.spans] == list(elements)
-    owned = [0] * ranks
-    for pieces in group.spans:
-        for rank, size in pieces:
-            assert size > 0
-            owned[rank] += size
+    owned, held = [0] * ranks, [0] * ranks
+    for size, pieces in zip(elements, group.spans, strict=True):
+        told_out = [
+            (piece.rank + later, piece.elements) for piece in pieces for later in range(piece.ranks)
+        ]
+        assert sum(n for _, n in told_out) == size
+        for rank, n in told_out:
+            assert n > 0
+            owned[rank] += n
+            held[rank] += size
     assert max(owned) <= group.shard
-    assert max(group.held_elements) == group.held_elements[group.fullest_rank]
+    assert group.fullest_rank == held.index(max(held))
+    assert sum(group.fullest_pieces) == owned[group.fullest_rank]
 
 
 def test_the_fullest_rank_keeps_its_border_parameters_whole() -> None:
     """Each of three ranks owns 12 elements; the second parameter is cut in the middle."""
     group = FlatGroup(elements=(8, 8, 8, 12), ranks=3)
     assert group.shard == 12
-    assert group.held_elements == (16, 16, 12)
+    assert group.held_elements == {0: 16, 1: 16, 2: 12}
     assert group.fullest_rank == 0

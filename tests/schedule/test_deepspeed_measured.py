@@ -4,6 +4,9 @@ deepspeed_measured.json: DeepSpeed 0.19.8 and torch 2.13.0 on two to four CPU ra
 rank that keeps most gradients, by deepspeed_on_cpu.py beside it. Every storage is rounded up to
 512 bytes as on CUDA; left out is what gloo copies inside a collective, and what CUDA's fused
 RMSNorm does not allocate. Peaks are the highest of the fourth step's forwards, backwards, updates.
+deepspeed_offloaded.json: the same with DeepSpeed's offloading. A row of either is what each rank of
+`CASES='[{"name": ..., "strategy": ..., ...}]' RANK=0 WORLD_SIZE=2 ... python deepspeed_on_cpu.py`
+is given, with what rank 0 prints; `run_on_two_ranks` below has the whole environment.
 """
 
 import json
@@ -33,10 +36,15 @@ CASES: list[Case] = [
 ]
 TOLERANCE = 1e-3
 """Scalars of the loss and of the norm are left out; the toy model's states are 30 MB."""
-LEFT_OUT = 5 * 1024
-"""The same where little more is on the GPU, and nine norms that the observer sees on the host. [B]"""
+RESIDENT = 5 * 1024
+"""Scalars that the last step left, where no parameters are on the GPU: at most ten. [B]"""
+SMALL_BUCKET = "ZeRO-3 with parameters, small bucket, offloaded"
 SCALARS = 2 * 512
-"""Two of them, where nothing but a bucket is on the GPU. [B]"""
+"""Two of them, which are 0.24 % of its update's peak: nothing but a bucket is on the GPU. [B]"""
+NORMS = 9 * 512
+"""Norms that the observer sees on the host where several ranks divide parameters. [B]"""
+COUNTER = 4
+"""Steps of the offloaded optimizer, which the observer sees there. [B]"""
 AGAIN = ("ZeRO-1", "ZeRO-2 gas3", "ZeRO-3", "ZeRO-3 checkpointed")
 AGAIN_OFFLOADED = ("ZeRO-2, offloaded", "ZeRO-3 with parameters, offloaded")
 
@@ -70,8 +78,10 @@ class TestAMeasuredStep:
     ) -> None:
         written = script(deepspeed_plan(**case))
         resident = sum(change.bytes for change in written.resident)
-        assert resident == pytest.approx(case["resident"], rel=TOLERANCE, abs=LEFT_OUT)
-        assert held(written) == pytest.approx(case["peaks"], rel=TOLERANCE, abs=SCALARS)
+        left_by_a_step = RESIDENT if "param" in case.get("offload", {}) else 0
+        assert resident == pytest.approx(case["resident"], rel=TOLERANCE, abs=left_by_a_step)
+        scalars = SCALARS if case["name"] == SMALL_BUCKET else 0
+        assert held(written) == pytest.approx(case["peaks"], rel=TOLERANCE, abs=scalars)
 
 
 @pytest.mark.parametrize("case", OFFLOADED, ids=lambda case: case["name"])
@@ -81,7 +91,11 @@ def test_an_offloaded_step_holds_as_much_on_the_host(
     """What an update needs for a while is not there between steps."""
     kept = (b for b in script(deepspeed_plan(**case)).host if b.name != "optimizer step")
     found = sum(each.bytes * each.times for each in kept)
-    assert found == pytest.approx(case["host"], abs=LEFT_OUT)
+    seen = 0
+    if case["strategy"] == "zero3":
+        several = case.get("ranks", 2) > 1
+        seen = NORMS * several + COUNTER * ("optimizer" in case["offload"])
+    assert found == case["host"] - seen
 
 
 def test_the_figures_are_from_all_stages() -> None:

@@ -1,7 +1,9 @@
 """Steps that train a part of a model, against what the real frameworks showed.
 
-tuned_measured.json: torch 2.13.0 on fake tensors, by `zeroplan validate` with its own module; the
-adapters and packed weights in it do to memory what those of peft 0.21 and bitsandbytes 0.50 do.
+tuned_measured.json: torch 2.13.0 on fake tensors, by `zeroplan validate --model config.json
+--sequence-length 1024 --json` and the flags that each case names as "asked", where config.json holds
+the file's "model"; the adapters and packed weights of validate's own module do to memory what those
+of peft 0.21 and bitsandbytes 0.50 do.
 """
 
 import json
@@ -50,9 +52,15 @@ class TestAMeasuredStep:
         assert sums == case["calls"]
 
     def test_owns_the_states_of_what_is_trained(self, case: Case, model: str) -> None:
-        """The record counts elements, a storage is rounded up to 512 bytes."""
+        """The record counts elements, a storage is rounded up to 512 bytes.
+
+        The recording rank is the first, which of ZeroRedundancyOptimizer's has none of the adapters
+        (its fullest has a quarter of them).
+        """
         memory = answered(model, case).memory
         assert memory.parameters_bytes == pytest.approx(case["parameters"], rel=0.002)
+        if case["name"] != "ZeroRedundancyOptimizer":
+            assert memory.optimizer_bytes == case["optimizer"]
 
 
 def test_frozen_weights_of_a_flat_parameter_get_gradients_all_the_same(model: str) -> None:
@@ -64,4 +72,3 @@ def test_frozen_weights_of_a_flat_parameter_get_gradients_all_the_same(model: st
         if case["name"] == name
     )
     assert together.memory.gradients_bytes > 20 * apart.memory.gradients_bytes
-    assert together.memory.optimizer_bytes == pytest.approx(apart.memory.optimizer_bytes, rel=0.01)

@@ -7,6 +7,7 @@ GPUs alone; what it pages there lies on the CPU like the rest.
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 import torch
@@ -63,7 +64,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def main(write: Callable[[str], object] = print) -> None:
     """Write every row that the installed libraries have."""
-    for name in LIBRARIES:
+    for name, source in LIBRARIES.items():
+        if find_spec(source.partition(".")[0].partition(":")[0]) is None:
+            continue
         for word, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
             for shape in SHAPES:
                 sizes = kept(name, shape, dtype)

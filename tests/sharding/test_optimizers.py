@@ -16,8 +16,9 @@ from zeroplan.errors import SpecError
 from zeroplan.estimation import estimate
 from zeroplan.estimation.record import Memory
 from zeroplan.sharding.optimizer_states import Piece
-from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row
-from zeroplan.spec.run import TrainingChoice
+from zeroplan.sharding.optimizers import OptimizerRow, optimizer_row, update_guesses
+from zeroplan.sharding.strategies import STRATEGIES
+from zeroplan.spec.run import Optimizer, Strategy, TrainingChoice
 from zeroplan.units import DTYPE_BYTES
 
 HERE = Path(__file__).parent
@@ -113,6 +114,25 @@ def test_an_implementation_that_a_library_lacks_is_refused() -> None:
         estimate(
             model="8b", strategy="ddp", optimizer="adafactor", optimizer_implementation="fused"
         )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "strategy", "guess"),
+    [
+        ("adamw-8bit", "ddp", None),
+        ("adamw-8bit", "fsdp2", "temporaries of a compiled update"),
+        ("adamw-4bit", "ddp", "temporaries of a compiled update"),
+        ("muon", "ddp", None),
+        ("muon", "fsdp2", "matrices alive while sharded Muon orthogonalises one"),
+        ("paged-adamw", "ddp", "share of paged optimizer states on the GPU"),
+        ("adamw", "fsdp2", None),
+    ],
+)
+def test_a_guess_is_told_where_the_strategys_update_rests_on_it(
+    optimizer: Optimizer, strategy: Strategy, guess: str | None
+) -> None:
+    told = update_guesses(TrainingChoice(optimizer=optimizer), [STRATEGIES[strategy]])
+    assert [each.name for each in told] == ([guess] if guess else [])
 
 
 def _memory(**keys: Any) -> Memory:

@@ -66,18 +66,6 @@ FILES: dict[str, dict[str, object]] = {
         "feed_forward_proj": "gated-gelu",
         "tie_word_embeddings": True,
     },
-    "bart": {
-        "architectures": ["BartForConditionalGeneration"],
-        "d_model": 256,
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 704,
-        "decoder_ffn_dim": 704,
-        "vocab_size": 1000,
-        "max_position_embeddings": 512,
-    },
     "gemma3": {
         "architectures": ["Gemma3ForConditionalGeneration"],
         "text_config": {**SHAPE, "model_type": "gemma3_text", "head_dim": 64},

@@ -45,6 +45,28 @@ def test_the_class_of_transformers_takes_the_same_adapters(
     assert backward.within(0.01)
 
 
+@pytest.mark.parametrize("experts", ["grouped", "loop"])
+def test_frozen_routers_and_experts_keep_their_weights_alone(
+    experts: str, model_file: Callable[[str], str]
+) -> None:
+    """The class also counts its rotary tables, 8 KiB here, as kept."""
+    found = validate(
+        model=model_file("deepseek_v3"),
+        model_class="transformers",
+        strategy="none",
+        gpus=1,
+        norm="eager",
+        precision="bf16",
+        activation_checkpointing="none",
+        experts=experts,
+        **LORA,
+    )
+    told = {each.name: each for each in found.differences}
+    assert told["kept by forward"].within(0.002)
+    assert told["peak in forward"].within(0.0005)
+    assert told["peak in backward"].within(0.0005)
+
+
 def test_integers_are_not_run(model_file: Callable[[str], str]) -> None:
     with pytest.raises(MissingPartError, match="int8"):
         validate(model=model_file("llama"), strategy="ddp", base_quantization="int8", **LORA)

@@ -115,6 +115,17 @@ def test_strategies_that_cannot_hold_integers_are_left_out() -> None:
     assert any("left out" in note for note in found.notes)
 
 
+def test_strategies_that_gather_in_one_dtype_are_left_out_where_packed_weights_have_another() -> (
+    None
+):
+    keys: dict[str, Any] = {"model": "llama-3-8b", "gpus": 8, "lora_rank": 8}
+    keys["base_quantization"] = "nf4"
+    found = estimate(**keys, quantization_storage="fp32")
+    assert "zero3" not in [each.strategy for each in found.estimates]
+    with pytest.raises(SpecError, match="zero3 shards 4-bit weights only"):
+        estimate(**keys, quantization_storage="fp32", strategy="zero3")
+
+
 def test_an_explanation_offers_four_bits_for_a_frozen_base() -> None:
     found = explain(model="llama-3-8b", strategy="ddp", gpus=2, lora_rank=16, sequence_length=512)
     assert found.remedies[0].change == "base_quantization nf4"

@@ -23,6 +23,7 @@ from zeroplan.hardware.profile import Gpu
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule import script
 from zeroplan.schedule.events import Script
+from zeroplan.sharding.groups import Group
 from zeroplan.timing.band import step_band
 from zeroplan.timing.host import HostPrice, host_price
 from zeroplan.timing.walk import Timing, walk
@@ -68,6 +69,7 @@ class Run:
     cells: Cells
     question: Question
     steps: Script
+    world: Group
     host: HostPrice
     measured: float
     """Seconds of a step. [s]"""
@@ -111,10 +113,12 @@ def _run(cells: Cells) -> Run | None:
         return None
     question = question_of_row(cells, None)
     (row,) = question.strategies
+    plan = plan_for(question, row, {})
     return Run(
         cells=cells,
         question=question,
-        steps=script(plan_for(question, row, {})),
+        steps=script(plan),
+        world=plan.groups.world,
         host=host_price(row, compiled=question.run.model.compile),
         measured=measured,
     )
@@ -200,5 +204,5 @@ def held_out(runs: Iterable[Run], told: Callable[[str, Constants], None]) -> Ite
         for run in runs:
             if run.source_id == source:
                 timing, gpu = run.timed(constants)
-                band = step_band(timing, gpu, run.question.wires)
+                band = step_band(timing, gpu, run.question.wires, run.world)
                 yield score(run.cells, "step_seconds", run.measured, timing.step_seconds, band)

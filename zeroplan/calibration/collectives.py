@@ -109,7 +109,7 @@ def calibrate_collectives(
         kept=found.kept,
         errors=errors,
         held_out=outside,
-        unread=len(skipped),
+        skipped=tuple(skipped),
     )
 
 

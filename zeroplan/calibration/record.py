@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zeroplan.backtesting.record import Skip
 from zeroplan.calibration.fit import Constant, value_of
 from zeroplan.calibration.residuals import Errors, HeldOut
 from zeroplan.calibration.write import link_toml
@@ -30,8 +31,8 @@ class Calibration:
     """On the points that were fitted to."""
     held_out: HeldOut
     """On points that were not."""
-    unread: int
-    """Rows of the table that could not be priced."""
+    skipped: tuple[Skip, ...]
+    """Rows that could not be read or priced, with their reasons."""
 
     def to_toml(self) -> str:
         """Return the profile as a file."""
@@ -54,7 +55,7 @@ class Calibration:
             "errors": [plain(each) for each in self.errors],
             "held_out": plain(self.held_out),
             "fit": plain(self.link.fit),
-            "unread_rows": self.unread,
+            "skipped": [plain(each) for each in self.skipped],
         }
 
     def to_json(self) -> str:

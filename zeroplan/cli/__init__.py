@@ -22,7 +22,8 @@ COLLECT_AFTER: Final = 200_000
 """Objects between two looks for cyclic garbage: a quick answer ends before the first. [count]"""
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 answered, 1 a bug, 2 usage, 3 a spec, model file or profile is wrong, "
+    "Exit codes: 0 answered, 1 an unexpected error (a bug, with its traceback, or a run that "
+    "failed, in a line), 2 usage, 3 a spec, model file or profile is wrong, "
     "4 nothing fits (still an answer), 5 outside the tolerance, 6 an optional part is missing, "
     f"130 interrupted. {DEBUG}, anywhere on the line, shows the traceback of an error."
 )

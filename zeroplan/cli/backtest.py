@@ -2,8 +2,6 @@
 
 import math
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,6 +10,7 @@ import typer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
+from zeroplan.cli.progress import counted
 from zeroplan.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ EXAMPLES: Final = (
 )
 
 PICTURES: Final = (".png", ".svg", ".pdf")
-
-SILENT_SECONDS: Final = 1.0
-"""Progress is shown after this. [s]"""
 
 app = typer.Typer(add_completion=False)
 
@@ -103,8 +99,8 @@ def _result(file: Path, profiles: Path | None, collectives: bool, quiet: bool) -
 
     if collectives:
         return backtest_collectives(file, profiles=profiles)
-    shown = not quiet and sys.stderr.isatty()
-    return runs(file, profiles=profiles, progress=_progress() if shown else None)
+    shown = not quiet
+    return runs(file, profiles=profiles, progress=counted("rows") if shown else None)
 
 
 def _fraction(text: str) -> float:
@@ -129,16 +125,3 @@ def _draw(result: "Backtest", path: Path) -> None:
     except OSError as error:
         raise UsageError(f"--plot {path}: {error.strerror}.") from None
     sys.stderr.write(f"wrote {path}: {words}\n")
-
-
-def _progress() -> Callable[[int, int], None]:
-    """Return what shows the rows done on one line of stderr, once it has taken a while."""
-    start = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        if time.monotonic() - start > SILENT_SECONDS:
-            erase = "\r\x1b[K" if done == total else ""
-            sys.stderr.write(f"\r{done:,} of {total:,} rows{erase}")
-            sys.stderr.flush()
-
-    return show

@@ -2,11 +2,12 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from zeroplan.errors import UsageError
 
-__all__ = ["refuse_unwritable", "write_whole"]
+__all__ = ["refuse_unwritable", "write_by", "write_whole"]
 
 
 def refuse_unwritable(path: Path, option: str) -> None:
@@ -21,14 +22,19 @@ def refuse_unwritable(path: Path, option: str) -> None:
 
 
 def write_whole(path: Path, text: str, option: str) -> None:
-    """Write a file whole or not at all, under another name first; its folder is made."""
+    """Write a file whole or not at all; its folder is made."""
+    write_by(path, lambda part: part.write_text(text, encoding="utf-8"), option)
+
+
+def write_by(path: Path, write: Callable[[Path], object], option: str) -> None:
+    """Let a file be written under another name first, which it keeps only if that goes well."""
     part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
+        write(part)
         part.replace(path)
     except OSError as error:
-        if part.is_file():
-            part.unlink()
         raise UsageError(f"{option} {path}: {error.strerror}.") from None
+    finally:
+        part.unlink(missing_ok=True)
     sys.stderr.write(f"wrote {path}\n")

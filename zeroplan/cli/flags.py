@@ -2,11 +2,12 @@
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from functools import cache, wraps
 from itertools import pairwise
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperOption
@@ -18,7 +19,15 @@ from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["NO_MODEL", "SpecCommand", "takes_run"]
+__all__ = [
+    "NO_MODEL",
+    "Asked",
+    "SpecCommand",
+    "flag",
+    "takes_run",
+    "takes_run_or_none",
+    "takes_several",
+]
 
 NO_MODEL: Final = "no model: name one with --model, or in a file given with --spec."
 
@@ -40,6 +49,13 @@ _PANELS: Final = {
 }
 
 
+_LISTS: Final = frozenset({"tuning.lora_targets", "tuning.trainable"})
+"""Keys whose one value may have commas in it."""
+
+Texts = Mapping[str, str | None]
+Layers = tuple[dict[str, object], dict[str, object]]
+
+
 class SpecCommand(LightCommand):
     """A command with spec flags: `--compile` is `--compile true`, `--no-compile` the contrary."""
 
@@ -56,54 +72,115 @@ class SpecCommand(LightCommand):
         super().format_help(ctx, formatter)
 
 
-def takes_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of every spec key; its first argument is the run they describe.
+def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callable[..., None]:
+    """Give a command the flags of every spec key; its first argument is what is read from them.
 
-    A flag of its own comes before a key's of the same name, which only a file then sets. A command
-    that can do without a run gets None where no key is given.
+    A flag of its own comes before a key's of the same name, which only a file then sets.
     """
-    asked, *own = inspect.signature(command).parameters.values()
-    optional = asked.annotation == run.Run | None
+    _, *own = inspect.signature(command).parameters.values()
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
 
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        spec = arguments.pop("spec")
-        nothing = optional and spec is None and not any(texts.values())
-        command(None if nothing else _run(spec, texts), **arguments)
+        command(read(arguments.pop("spec"), texts), **arguments)
 
     with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 
-def _run(spec: str | None, texts: dict[str, str | None]) -> run.Run:
-    """Return the run of the spec file with the given flags on top."""
-    given = {
-        dotted: parse(keys()[dotted].hint, text)
-        for dotted, text in texts.items()
-        if text is not None
+def takes_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of every spec key; its first argument is the run they describe."""
+    return _takes(command, lambda spec, texts: read_run(*_layers(spec, texts)))
+
+
+def takes_run_or_none(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same where a command can do without: the first argument is None if no key is given."""
+
+    def read(spec: str | None, texts: Texts) -> run.Run | None:
+        return read_run(*_layers(spec, texts)) if spec or any(texts.values()) else None
+
+    return _takes(command, read)
+
+
+def takes_several(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same where a flag may have several values; the first argument is `Asked`."""
+    return _takes(command, _asked)
+
+
+class Asked(NamedTuple):
+    """What the flags and the file say."""
+
+    values: dict[str, object]
+    """Checked values by dotted key, those that vary left out."""
+    varied: dict[str, list[object]]
+    """Checked values of keys that have several, in the order of the spec file."""
+
+    @property
+    def run(self) -> run.Run:
+        """The run, where nothing varies."""
+        return read_run(self.values)
+
+
+def _asked(spec: str | None, texts: Texts) -> Asked:
+    several = {dotted: _split(dotted, text) for dotted, text in texts.items() if text is not None}
+    single = {dotted: found[0] for dotted, found in several.items() if len(found) == 1}
+    varied = {
+        dotted: [_checked({dotted: text})[dotted] for text in found]
+        for dotted, found in several.items()
+        if len(found) > 1
     }
-    if spec is None and "model.source" not in given:
+    file, given = _layers(spec, single, named="model.source" in varied)
+    return Asked({**file, **given}, varied)
+
+
+def _split(dotted: str, text: str) -> list[str]:
+    """Return the values that stand between commas, each once; 8..64 is 8, 16, 32, 64."""
+    if dotted in _LISTS or (dotted == "model.source" and Path(text).exists()):
+        return [text]
+    parts = (each for part in text.split(",") for each in _doubled(part.strip()))
+    found = list(dict.fromkeys(parts))
+    if "" in found and len(found) > 1:
+        raise UsageError(f"{flag(dotted)} = {text!r}: a value is missing beside a comma.")
+    return found
+
+
+def _doubled(text: str) -> list[str]:
+    least, _, most = text.partition("..")
+    if not (least.isdecimal() and most.isdecimal() and 0 < int(least) <= int(most)):
+        return [text]
+    count = (int(most) // int(least)).bit_length()
+    return [str(int(least) << doubling) for doubling in range(count)]
+
+
+def _layers(spec: str | None, texts: Texts, *, named: bool = False) -> Layers:
+    """Return the values of the spec file, and those of the flags that come on top."""
+    given = {dotted: text for dotted, text in texts.items() if text is not None}
+    if spec is None and "model.source" not in given and not named:
         raise UsageError(NO_MODEL)
-    return read_run(read_file(spec) if spec else {}, checked(given, _flag))
+    return read_file(spec) if spec else {}, _checked(given)
 
 
-def _flag(dotted: str) -> str:
+def _checked(texts: Mapping[str, str]) -> dict[str, object]:
+    return checked({name: parse(keys()[name].hint, text) for name, text in texts.items()}, flag)
+
+
+def flag(dotted: str) -> str:
+    """Return the flag of a key."""
     name = _NAMES.get(dotted, dotted.rpartition(".")[2])
     return f"--{name.replace('_', '-')}"
 
 
 def _parameter_name(dotted: str) -> str:
-    return _flag(dotted)[2:].replace("-", "_")
+    return flag(dotted)[2:].replace("-", "_")
 
 
 def _option(dotted: str) -> inspect.Parameter:
     key = keys()[dotted]
     words = literals(key.hint)
     option = typer.Option(
-        *filter(None, (_flag(dotted), _SHORT.get(dotted))),
+        *filter(None, (flag(dotted), _SHORT.get(dotted))),
         metavar=kind(key.hint),
         rich_help_panel=_PANELS[key.table],
         autocompletion=(lambda: words) if words else None,
@@ -142,7 +219,7 @@ def _sentences() -> dict[tuple[str, str], str]:
 
 
 def _spelled_out(args: list[str]) -> list[str]:
-    switches = {_flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
+    switches = {flag(dotted) for dotted, key in keys().items() if kind(key.hint) == "BOOL"}
     spelled = []
     for arg, following in pairwise([*args, "-"]):
         positive = arg.replace("--no-", "--", 1)

@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "LightCommand", "LightGroup"]
 
 COMMANDS: Final = (
     "estimate",
+    "plan",
     "explain",
     "inspect",
     "validate",

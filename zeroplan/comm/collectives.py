@@ -13,9 +13,15 @@ from zeroplan.comm.fabric import Fabric, narrowest_rate
 from zeroplan.hardware.profile import ring_efficiency
 from zeroplan.records import replace
 from zeroplan.schedule.events import Collective
+from zeroplan.sharding.groups import Group
 from zeroplan.units import MIB, Size, minimum
 
-__all__ = ["collective_seconds", "collective_uncertainty", "inter_node_wire_bytes"]
+__all__ = [
+    "bandwidth_uncertainty",
+    "collective_seconds",
+    "collective_uncertainty",
+    "inter_node_wire_bytes",
+]
 
 LARGE: Final = 16 * MIB
 """Messages above this are judged by the uncertainty of the bandwidth. [B]"""
@@ -59,10 +65,16 @@ def collective_uncertainty(collective: Collective, wires: Fabric) -> float:
     messages.
     """
     group = collective.group
+    if collective.message_bytes > LARGE:
+        return bandwidth_uncertainty(group, wires)
     outer = wires.inter if group.nodes > 1 else wires.intra
-    if collective.message_bytes <= LARGE:
-        return outer.small_message_efficiency.rel_uncertainty or 0.0
-    rate = narrowest_rate(wires) if group.nodes > 1 else ring_efficiency(outer, group.ranks)
+    return outer.small_message_efficiency.rel_uncertainty or 0.0
+
+
+def bandwidth_uncertainty(group: Group, wires: Fabric) -> float:
+    """Return what bounds large messages of a group may be off by, as a share of the time. [1]"""
+    crosses = group.nodes > 1
+    rate = narrowest_rate(wires) if crosses else ring_efficiency(wires.intra, int(group.ranks))
     return rate.rel_uncertainty or 0.0
 
 

@@ -25,6 +25,8 @@ class Fabric:
     gpus_per_node: int
     node_bytes_per_second: float
     """Line rate of all NICs of a node together, in one direction. [B/s]"""
+    nics: float
+    """NICs of a node; the ports of its GPUs where one domain joins the nodes. [count]"""
     copy_bytes_per_second: float
     """Rate at which a collective copies a rank's own shard. [B/s]"""
     oversubscription: float = 1.0
@@ -45,18 +47,18 @@ def fabric(
     A link of scope "node" between nodes (one NVLink domain) gives every GPU its own port.
     """
     line = inter.bandwidth_bytes_per_second.value
-    if inter.scope == "node":
-        total = line * gpus_per_node
-    elif node is not None and node.nics is not None and node.node_link.value == inter.id:
-        rate = node.nic_bytes_per_second
-        total = node.nics.value * (line if rate is None else rate.value)
-    else:
-        total = line * nics_of_node(inter, gpus_per_node)
+    nics: float = gpus_per_node
+    if inter.scope != "node":
+        nics = nics_of_node(inter, gpus_per_node)
+        if node is not None and node.nics is not None and node.node_link.value == inter.id:
+            rate, nics = node.nic_bytes_per_second, node.nics.value
+            line = line if rate is None else rate.value
     return Fabric(
         intra=intra,
         inter=inter,
         gpus_per_node=gpus_per_node,
-        node_bytes_per_second=total,
+        node_bytes_per_second=nics * line,
+        nics=nics,
         copy_bytes_per_second=gpu.collective_copy_bytes_per_second.value,
         oversubscription=oversubscription,
     )

@@ -1,6 +1,5 @@
 """The answer to a run: count, shard, replay, price, for every strategy side by side."""
 
-from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from zeroplan.estimation.steps import (
     timed,
     write,
 )
+from zeroplan.estimation.time import time_of_step
 from zeroplan.memory.device import DeviceMemory, device_memory
 from zeroplan.memory.host import host_memory
 from zeroplan.memory.walk import Peak
@@ -37,11 +37,8 @@ from zeroplan.sharding.tuning import tuned_dtypes, tuning
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
-from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
-from zeroplan.timing.walk import Timing
-from zeroplan.workload.count import parameter_counts, training_flop_per_token
-from zeroplan.workload.liveness import recompute
+from zeroplan.workload.count import parameter_counts
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
 
@@ -79,7 +76,7 @@ def answer(question: Question) -> record.Estimate:
     answers = tuple(_answer(question, row) for row in question.strategies)
     named = [row.strategy for row in question.strategies]
     plan = _written(structure(question, question.strategies[0])).plan
-    total, trained = parameter_counts(question.architecture, plan.workload)
+    total, trained = parameter_counts(plan.workload)
     return record.Estimate(
         inputs=question.run,
         total_parameters=total,
@@ -115,7 +112,7 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
         verdict=device.verdict,
         memory=memory,
         communication=communication(question, written.sent),
-        time=_time(question, plan, timing),
+        time=time_of_step(question, plan, timing),
     )
 
 
@@ -149,10 +146,9 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
 
 def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
     plan, step, found = written.plan, written.step, written.found
-    by_phase = found.phases
-    highest = max(by_phase.values(), key=lambda peak: peak.bytes)
+    by_phase, highest = found.phases, found.highest
     communicators = plan.groups.communicators
-    device = device_memory(found, question.gpu, communicators)
+    device = device_memory(highest.bytes, found.pools_bytes, question.gpu, communicators)
     owned = states(
         plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks, offload=plan.offload
     )
@@ -211,56 +207,3 @@ def moment_name(peak: Peak) -> str:
     owner = event.owner if peak.block is None else f"block {peak.block}"
     plain = event.name == event.phase
     return f"{event.phase}, {owner}" if plain else f"{event.phase}, {owner}, {event.name}"
-
-
-def _time(question: Question, plan: Plan, timing: Timing) -> record.Time:
-    """State utilisation in the PaLM convention: masked scores and the embedding's rows aside.
-
-    Model FLOPs are three forward passes, less what frozen weights save; hardware FLOPs add what is
-    recomputed.
-    """
-    tokens = plan.workload.batch.tokens * plan.micro_steps
-    model = training_flop_per_token(plan.workload) * tokens
-    again = _recomputed_flop(plan) * plan.micro_steps
-    price = gpu_price(question.gpu, plan.training.compute_dtype)
-    available = timing.step_seconds * price.peak_flop_per_second
-    low, high = step_band(timing, question.gpu, question.wires)
-    exposed, offload = timing.exposed_communication_seconds, timing.exposed_offload_seconds
-    bound: record.Bound = "compute"
-    if exposed > max(timing.compute_seconds, offload):
-        bound = "communication"
-    elif offload > timing.compute_seconds:
-        bound = "offload"
-    elif timing.matmul_seconds + timing.attention_seconds < timing.compute_seconds / 2:
-        bound = "memory_bandwidth"
-    return record.Time(
-        step_seconds=timing.step_seconds,
-        compute_seconds=timing.compute_seconds,
-        optimizer_seconds=timing.optimizer_seconds,
-        communication_seconds=timing.communication_seconds,
-        exposed_communication_seconds=exposed,
-        offload_seconds=timing.offload_seconds,
-        exposed_offload_seconds=offload,
-        low_seconds=low,
-        high_seconds=high,
-        bound_by=bound,
-        tokens_per_second_per_gpu=tokens / timing.step_seconds,
-        model_flops_utilization=model / available,
-        hardware_flops_utilization=(model + again) / available,
-    )
-
-
-def _recomputed_flop(plan: Plan) -> float:
-    """Return what backward computes again per micro-step: whole blocks, or what was not kept.
-
-    By convention a whole block counts to its end, though early stop may skip its last product.
-    """
-    modes = Counter((u, plan.checkpointing(i)) for i, u in enumerate(plan.units))
-    flop = 0.0
-    for (unit, mode), times in modes.items():
-        if mode in ("full", "offloaded"):
-            flop += times * sum(operation.flop for operation in unit.operations)
-        elif mode == "selective":
-            again = (step for step in recompute(unit, mode) if step.direction == "forward")
-            flop += times * sum(step.operation.flop for step in again)
-    return flop

@@ -34,7 +34,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         ),
         _guess(FRAGMENTATION),
         _guess(COMMUNICATOR_BYTES),
-        *(_guess(guess) for guess in update_guesses(question.run.training.optimizer)),
+        *(_guess(guess) for guess in update_guesses(question.run.training, question.strategies)),
         *(_guess(guess) for guess in _host(question)),
         _guess(HALF_RATE_KEYS),
         _guess(FASTER),

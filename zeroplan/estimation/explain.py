@@ -1,9 +1,8 @@
 """Every term of one strategy's estimate, and what would change it."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from zeroplan.estimation.answer import answer
+from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_assumptions import sensitivities
 from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.explain_host import host_terms
@@ -12,10 +11,7 @@ from zeroplan.estimation.explain_record import Explanation
 from zeroplan.estimation.explain_remedies import remedies
 from zeroplan.estimation.explain_terms import deepspeed_accounting, memory_terms
 from zeroplan.estimation.explain_times import time_terms
-from zeroplan.estimation.record import Estimate, StrategyEstimate
-from zeroplan.estimation.resolve import resolve
 from zeroplan.spec.run import Run
-from zeroplan.spec.toml import load_spec
 
 __all__ = ["explain"]
 
@@ -44,17 +40,14 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
     'backward'
 
     """
-    question = resolve(load_spec(**keys) if run is None else run, profiles)
-    whole = answer(question)
-    now, chosen = _choose(whole)
-    case = case_of(question, now, profiles)
+    chosen = choose(run, profiles, keys)
+    case = case_of(chosen.question, chosen.estimate, profiles)
     phase, peak = highest(case.found.phases)
     buffers = buffers_at_peak(case.step, phase, peak)
-    named = replace(question.run.sharding, strategy=now.strategy)
     return Explanation(
-        inputs=replace(question.run, sharding=named),
-        chosen=chosen,
-        estimate=now,
+        inputs=chosen.inputs,
+        chosen=chosen.why,
+        estimate=chosen.estimate,
         peak=moment(phase, peak, peak.bytes),
         buffers=buffers,
         next_moments=next_moments(case.step, peak),
@@ -64,15 +57,5 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
         accounting=deepspeed_accounting(case, buffers),
         time_terms=time_terms(case),
         sensitivities=sensitivities(case),
-        notes=whole.notes,
+        notes=chosen.notes,
     )
-
-
-def _choose(whole: Estimate) -> tuple[StrategyEstimate, str]:
-    """Choose a strategy to explain and say why it is this one."""
-    if len(whole.estimates) == 1:
-        return whole.estimates[0], "the strategy asked for"
-    if whole.fastest is not None:
-        return whole.fastest, "the fastest strategy that fits"
-    smallest = min(whole.estimates, key=lambda each: each.memory.peak_allocated_bytes)
-    return smallest, "nothing fits; the strategy with the smallest peak"

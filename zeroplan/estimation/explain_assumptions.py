@@ -67,7 +67,8 @@ class _Exchange:
 
     def device_bytes(self, gpu: Gpu) -> int:
         """Return how much more memory the device holds with another GPU's overheads. [B]"""
-        device = device_memory(self.case.found, gpu, self.case.communicators)
+        found = self.case.found
+        device = device_memory(found.highest.bytes, found.pools_bytes, gpu, self.case.communicators)
         return int(device.device_bytes) - (self.case.now.memory.device_bytes or 0)
 
 

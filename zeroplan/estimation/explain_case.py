@@ -15,6 +15,7 @@ from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.strategies import sharding
 from zeroplan.timing.host import host_price
+from zeroplan.timing.prices import Free
 from zeroplan.timing.walk import Timing, walk
 
 __all__ = ["Case", "case_of"]
@@ -41,8 +42,8 @@ class Case:
         """What the GPU achieves in the compute dtype."""
         return gpu_price(self.question.gpu, self.plan.training.compute_dtype)
 
-    def walked(self, price: GpuPrice, wires: Fabric) -> Timing:
-        """Replay the step on the clock with other prices."""
+    def walked(self, price: GpuPrice, wires: Fabric, free: Free = frozenset()) -> Timing:
+        """Replay the step on the clock with other prices, or without some collectives' time."""
         return walk(
             self.step,
             price,
@@ -51,6 +52,7 @@ class Case:
             overlaps=self.question.run.cluster.backend == "nccl",
             fuses=self.question.run.model.compile,
             offload=offload_price(self.question.gpu, ranks_per_node(self.question.run)),
+            free=free,
         )
 
 

@@ -1,7 +1,7 @@
 """The explanation: what `explain` returns and what its JSON holds, field for field, in this order."""
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from zeroplan import __version__
 from zeroplan.estimation.record import SCHEMA_VERSION, Phase, StrategyEstimate, Verdict
@@ -20,7 +20,28 @@ __all__ = [
     "Remedy",
     "Sensitivity",
     "Term",
+    "document",
 ]
+
+
+class Answering(Protocol):
+    """What explains one run."""
+
+    @property
+    def inputs(self) -> Run:
+        """The run with every default in its place."""
+
+
+def as_dict(told: Answering) -> dict[str, Any]:
+    """Return the fields of an explanation as plain values, in their order."""
+    values: dict[str, Any] = plain(told)
+    values["inputs"] = to_dict(told.inputs)
+    return {"schema_version": SCHEMA_VERSION, "zeroplan_version": __version__, **values}
+
+
+def document(told: Answering) -> str:
+    """Return an explanation as one JSON document."""
+    return json.dumps(as_dict(told), indent=2, allow_nan=False, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +100,7 @@ class Remedy:
     """Longer waiting for communication. [s]"""
     why: str
     """What it costs, in words."""
+    tokens_per_second_per_gpu: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,13 +167,11 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain values, in the order of the JSON."""
-        values: dict[str, Any] = plain(self)
-        values["inputs"] = to_dict(self.inputs)
-        return {"schema_version": SCHEMA_VERSION, "zeroplan_version": __version__, **values}
+        return as_dict(self)
 
     def to_json(self) -> str:
         """Return the explanation as one JSON document; a figure that is not a number is a bug."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
+        return document(self)
 
     def __repr__(self) -> str:
         return f"Explanation({self.inputs.model.source}: {self.estimate.strategy}, {self.chosen})"

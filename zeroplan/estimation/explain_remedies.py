@@ -1,26 +1,20 @@
 """What would lower the peak: the changes that apply are tried, each with its price."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from zeroplan.errors import SpecError
-from zeroplan.estimation.answer import answer
+from zeroplan.estimation.changes import Candidate, remedy, tried_out
 from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_record import Remedy
 from zeroplan.estimation.record import PeakBreakdown, StrategyEstimate
-from zeroplan.estimation.resolve import resolve
 from zeroplan.rows import plain
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.spec.applies import applies
-from zeroplan.spec.hints import spelled
-from zeroplan.spec.reading import flatten, read_run
+from zeroplan.spec.reading import flatten
 from zeroplan.spec.run import Strategy
 from zeroplan.units import DTYPE_BYTES
 
-__all__ = ["remedies"]
-
-MUCH_PERCENT: Final = 500
-"""From so much more on, a change is told as a multiple. [%]"""
+__all__ = ["candidates", "remedies"]
 
 LEAST_SHARE: Final = 0.01
 """Share of the peak that a change must save, and that what it acts on must have."""
@@ -38,15 +32,6 @@ NEXT: Final[dict[Strategy, tuple[Strategy, ...]]] = {
     "hsdp": ("fsdp2",),
 }
 """Strategies that divide more, or keep less beside what they divide."""
-
-
-class Candidate(NamedTuple):
-    """Keys to set, what they act on, and what that costs."""
-
-    keys: dict[str, object]
-    lowers: tuple[str, ...]
-    """Parts of the peak; a change is tried where one of them is large enough."""
-    why: str
 
 
 ACTIVATIONS: Final = ("activations", "temporaries")
@@ -79,6 +64,10 @@ CANDIDATES: Final = (
     Candidate({"model.norm": "fused"}, ACTIVATIONS, "nothing: it is faster"),
     Candidate({"model.compile": True}, ACTIVATIONS, "compiling at the start"),
     Candidate({"training.optimizer_implementation": "fused"}, ("temporaries",), "nothing"),
+    Candidate({"training.optimizer": "adamw-8bit"}, ("optimizer",), "states in 8 bits"),
+    Candidate(
+        {"training.offload_activations": True}, ACTIVATIONS, "what is kept crosses PCIe twice"
+    ),
     Candidate({"training.reduce_dtype": "bf16"}, REDUCTION, "gradients are summed less exactly"),
     Candidate(
         {"sharding.root_wrap": "separate"}, ("unsharded_parameters",), "one more group to gather"
@@ -119,17 +108,18 @@ CANDIDATES: Final = (
 
 def remedies(case: Case) -> tuple[Remedy, ...]:
     """Return the changes that lower the peak, best first."""
+    named = case.now.strategy
     tried = [
-        _remedy(candidate, case.now, then)
-        for candidate in _candidates(case)
-        if (then := _tried(case, candidate)) is not None
+        remedy(candidate, case.now, then)
+        for candidate in candidates(case)
+        if (then := tried_out(case.question, named, candidate.keys, case.profiles)) is not None
     ]
     least = LEAST_SHARE * case.now.memory.peak_allocated_bytes
     found = [each for each in tried if each.saved_bytes >= least]
     return tuple(sorted(found, key=lambda each: -each.saved_bytes)[:MOST])
 
 
-def _candidates(case: Case) -> Iterator[Candidate]:
+def candidates(case: Case) -> Iterator[Candidate]:
     """Yield the changes that this run has not made and whose target is large at its peak."""
     run = flatten(plain(case.question.run))
     resolved = run | _resolved(case.plan.dtypes)
@@ -179,45 +169,3 @@ def _weaker(candidate: Candidate, run: dict[str, object]) -> bool:
     """Whether blocks are checkpointed whole already, so that any other rule keeps more."""
     key = "training.activation_checkpointing"
     return key in candidate.keys and run[key] == "full"
-
-
-def _tried(case: Case, candidate: Candidate) -> StrategyEstimate | None:
-    named = {"sharding.strategy": case.now.strategy} | candidate.keys
-    try:
-        run = read_run(flatten(plain(case.question.run)), named)
-        question = resolve(run, case.profiles, architecture=case.question.architecture)
-        return answer(question).estimates[0]
-    except SpecError:  # the change contradicts another key
-        return None
-
-
-def _remedy(candidate: Candidate, now: StrategyEstimate, then: StrategyEstimate) -> Remedy:
-    def extra(name: str) -> float:
-        return (getattr(then.time, name) or 0.0) - (getattr(now.time, name) or 0.0)
-
-    change = ", ".join(
-        f"{key.rpartition('.')[2]} {spelled(value)}" for key, value in candidate.keys.items()
-    )
-    return Remedy(
-        change=change,
-        saved_bytes=now.memory.peak_allocated_bytes - then.memory.peak_allocated_bytes,
-        peak_allocated_bytes=then.memory.peak_allocated_bytes,
-        device_bytes=then.memory.device_bytes,
-        verdict=then.verdict,
-        step_seconds=then.time.step_seconds or 0.0,
-        extra_seconds=extra("step_seconds"),
-        extra_compute_seconds=extra("compute_seconds"),
-        extra_exposed_seconds=extra("exposed_communication_seconds"),
-        why="; ".join(filter(None, (candidate.why, _sent(now, then)))),
-    )
-
-
-def _sent(now: StrategyEstimate, then: StrategyEstimate) -> str:
-    """Say how much more or less a GPU sends."""
-    before, after = now.communication.wire_bytes, then.communication.wire_bytes
-    percent = 100 * (after / before - 1) if before else 0.0
-    if abs(percent) < 1:
-        return ""
-    if percent >= MUCH_PERCENT:
-        return f"sends {after / before:,.0f} times as much"
-    return f"sends {abs(percent):.0f} % {'more' if percent > 0 else 'less'}"

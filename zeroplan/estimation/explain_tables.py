@@ -9,7 +9,7 @@ from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation, 
 from zeroplan.rows import Cell, Column, Table, readable, significant
 from zeroplan.units import GIB
 
-__all__ = ["moment_words", "tables"]
+__all__ = ["moment_words", "signed", "tables"]
 
 SMALL: Final = 0.005
 """Share of the peak below which storages of one category are told as one."""
@@ -130,10 +130,10 @@ def _remedies(told: Explanation, *, wide: bool) -> Table:
                 each.saved_bytes / GIB,
                 each.peak_allocated_bytes / GIB,
                 each.verdict.replace("_", " "),
-                _signed(each.extra_seconds),
-                _signed(100 * each.extra_seconds / step) if step else None,
+                signed(each.extra_seconds),
+                signed(100 * each.extra_seconds / step) if step else None,
                 *map(
-                    _signed, (each.extra_compute_seconds, each.extra_exposed_seconds)[: len(split)]
+                    signed, (each.extra_compute_seconds, each.extra_exposed_seconds)[: len(split)]
                 ),
                 each.why,
             )
@@ -159,7 +159,7 @@ def _accounting(accounting: Accounting) -> Table:
     counted = sum(row.counted_bytes for row in rows)
     live = sum(row.live_bytes for row in rows)
     total: tuple[Cell, ...] = (
-        "together", counted / GIB, live / GIB, _signed((live - counted) / GIB), ""
+        "together", counted / GIB, live / GIB, signed((live - counted) / GIB), ""
     )  # fmt: skip
     return Table(
         title=f"{accounting.name} beside the peak",
@@ -176,7 +176,7 @@ def _accounting(accounting: Accounting) -> Table:
                     row.name,
                     row.counted_bytes / GIB,
                     row.live_bytes / GIB,
-                    _signed((row.live_bytes - row.counted_bytes) / GIB),
+                    signed((row.live_bytes - row.counted_bytes) / GIB),
                     row.why,
                 )
                 for row in rows
@@ -223,11 +223,12 @@ def _assumptions(told: Explanation) -> Table:
     )
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """Return a difference with its sign."""
     if abs(value) < NOISE:
         return "0"
     return f"+{significant(value, 2)}" if value > 0 else significant(value, 2)
 
 
 def _range(ends: tuple[float, ...]) -> str:
-    return " to ".join(map(_signed, ends)) if any(ends) else "-"
+    return " to ".join(map(signed, ends)) if any(ends) else "-"

@@ -76,7 +76,9 @@ def _states(plan: Plan, memory: Memory) -> Iterator[Term]:
         padding = value - sum(elements * (itemsize or 0) for elements, itemsize in parts) / ranks
         if padding >= 1:
             scales = any(p.constants_bytes for p, _ in plan.frozen)
-            formula += f" + {_size(padding)} {'scales and ' * scales}padding"
+            uneven = words and any(p.flattened for p, _ in plan.frozen)
+            what = "more on the fullest rank" if uneven else f"{'scales and ' * scales}padding"
+            formula += f" + {_size(padding)} {what}"
         yield _bytes(name, value, formula)
 
 

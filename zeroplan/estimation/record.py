@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zeroplan import __version__
+from zeroplan.estimation.hypothetical import HYPOTHETICAL
 from zeroplan.records import dataclass
 from zeroplan.rows import frame, html, plain, significant
 from zeroplan.spec.run import Run, Strategy
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Assumption",
+    "Budget",
     "Collective",
     "Communication",
     "Estimate",
@@ -158,6 +160,27 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a number of tokens takes, each figure with the ends of the step time's band."""
+
+    tokens: int
+    steps: int
+    """Whole steps; the last one goes a little beyond."""
+    run_seconds: float
+    low_run_seconds: float
+    high_run_seconds: float
+    gpu_seconds: float
+    """Of all GPUs together."""
+    low_gpu_seconds: float
+    high_gpu_seconds: float
+    price_usd_per_gpu_hour: float | None
+    price_source: str | None
+    cost_usd: float | None
+    low_cost_usd: float | None
+    high_cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyEstimate:
     """The answer for one strategy."""
 
@@ -166,6 +189,8 @@ class StrategyEstimate:
     memory: Memory
     communication: Communication
     time: Time
+    budget: Budget | None = None
+    """Where a number of tokens is asked for."""
 
     @property
     def fits(self) -> bool:
@@ -198,6 +223,11 @@ class Estimate:
         timed = [each for each in self.estimates if each.fits and each.time.step_seconds]
         return min(timed, key=lambda each: each.time.step_seconds or 0.0, default=None)
 
+    @property
+    def hypothetical(self) -> tuple[str, ...]:
+        """What cannot be bought at this size, in words."""
+        return tuple(note for note in self.notes if note.startswith(HYPOTHETICAL))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain values, in the order of the JSON."""
         return {
@@ -223,14 +253,10 @@ class Estimate:
         return f"Estimate({self.inputs.model.source}: {'; '.join(map(_line, self.estimates))})"
 
     def _repr_html_(self) -> str:
-        from zeroplan.estimation.tables import (  # noqa: PLC0415  # a cycle
-            host_table,
-            memory_table,
-            time_table,
-        )
+        from zeroplan.estimation.tables import tables  # noqa: PLC0415  # a cycle
 
-        shown = (memory_table(self), host_table(self), time_table(self))
-        return "".join(html(table) for table in shown if table is not None)
+        shown = tables(self)
+        return "".join(map(html, shown))
 
 
 def _line(each: StrategyEstimate) -> str:

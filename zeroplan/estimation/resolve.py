@@ -4,6 +4,7 @@ from pathlib import Path
 
 from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError
+from zeroplan.estimation.hypothetical import hypothetical_notes
 from zeroplan.hardware import Catalogue, Gpu, load_catalogue, usual_link
 from zeroplan.records import dataclass, replace
 from zeroplan.sharding.groups import Groups, groups
@@ -87,6 +88,7 @@ def resolve(
             *optimizer_notes(filled.training.optimizer, compared),
             *unable,
             *_left_out(compared, filled),
+            *hypothetical_notes(cluster, gpu, wires, catalogue),
         ),
     )
 

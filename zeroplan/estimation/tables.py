@@ -1,22 +1,45 @@
 """An answer as two tables, for the terminal, the notebook and the page alike."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
-from zeroplan.estimation.record import Estimate, PeakBreakdown, StrategyEstimate
-from zeroplan.rows import Cell, Column, Table, text
-from zeroplan.units import GB, GIB
+from zeroplan.estimation.record import Budget, Estimate, PeakBreakdown, StrategyEstimate
+from zeroplan.records import replace
+from zeroplan.rows import Cell, Column, Table, significant, text
+from zeroplan.units import DAY, GB, GIB, GIGA, HOUR, MEGA, TERA
 
-__all__ = ["host_table", "memory_table", "time_table", "verdict_words"]
+__all__ = [
+    "BUDGET",
+    "COSTS",
+    "Figure",
+    "gib",
+    "percent",
+    "span",
+    "tables",
+    "tokens_words",
+    "verdict_words",
+]
 
 
-class _Figure(NamedTuple):
+class Figure(NamedTuple):
     """A column and how it reads one strategy's estimate."""
 
     name: str
     of: Callable[[StrategyEstimate], Cell]
     unit: str = ""
     is_text: bool = False
+
+
+def tables(answer: Estimate, *, wide: bool = False) -> Iterator[Table]:
+    """Yield the tables of an answer in reading order."""
+    yield memory_table(answer, wide=wide)
+    host = host_table(answer)
+    if host is not None:
+        yield host
+    yield time_table(answer, wide=wide)
+    tokens = tokens_table(answer)
+    if tokens is not None:
+        yield tokens
 
 
 def memory_table(answer: Estimate, *, wide: bool = False) -> Table:
@@ -27,23 +50,23 @@ def memory_table(answer: Estimate, *, wide: bool = False) -> Table:
     adam = answer.inputs.training.optimizer.startswith("adam")
     figures = (
         _STRATEGY,
-        _Figure("para\u00admeters", lambda each: _gib(each.memory.parameters_bytes)),
-        _Figure("gradi\u00adents", lambda each: _gib(each.memory.gradients_bytes)),
-        _Figure(
+        Figure("para\u00admeters", lambda each: gib(each.memory.parameters_bytes)),
+        Figure("gradi\u00adents", lambda each: gib(each.memory.gradients_bytes)),
+        Figure(
             "Adam states" if adam else "optimizer states",
-            lambda each: _gib(each.memory.optimizer_bytes),
+            lambda each: gib(each.memory.optimizer_bytes),
         ),
-        _Figure(
-            "activa\u00adtions", lambda each: _gib(_activations(each.memory.peak_breakdown_bytes))
+        Figure(
+            "activa\u00adtions", lambda each: gib(_activations(each.memory.peak_breakdown_bytes))
         ),
-        _Figure("buffers", lambda each: _gib(_buffers(each.memory.peak_breakdown_bytes))),
-        _Figure("peak", lambda each: _gib(each.memory.peak_allocated_bytes)),
-        _Figure("where", lambda each: each.memory.peak_moment, is_text=True),
+        Figure("buffers", lambda each: gib(_buffers(each.memory.peak_breakdown_bytes))),
+        Figure("peak", lambda each: gib(each.memory.peak_allocated_bytes)),
+        Figure("where", lambda each: each.memory.peak_moment, is_text=True),
         *(_WIDE_MEMORY if wide else ()),
-        _Figure("device", lambda each: _gib(each.memory.device_bytes)),
-        _Figure("verdict", verdict_words, is_text=True),
+        Figure("device", lambda each: gib(each.memory.device_bytes)),
+        Figure("verdict", verdict_words, is_text=True),
     )
-    usable = _gib(answer.estimates[0].memory.usable_bytes)
+    usable = gib(answer.estimates[0].memory.usable_bytes)
     return _table(f"Memory per GPU [GiB], {text(usable)} usable", figures, answer)
 
 
@@ -54,14 +77,14 @@ def host_table(answer: Estimate) -> Table | None:
         return None
     figures = (
         _STRATEGY,
-        _Figure("held", lambda each: _gib(each.memory.host_bytes)),
-        _Figure("while loading", lambda each: _gib(each.memory.host_load_bytes)),
-        _Figure("while saving", lambda each: _gib(each.memory.host_save_bytes)),
-        _Figure("on drives", lambda each: _gib(each.memory.nvme_bytes)),
-        _Figure("check­point", lambda each: _gib(each.memory.checkpoint_bytes)),
-        _Figure("verdict", _host_verdict, is_text=True),
+        Figure("held", lambda each: gib(each.memory.host_bytes)),
+        Figure("while loading", lambda each: gib(each.memory.host_load_bytes)),
+        Figure("while saving", lambda each: gib(each.memory.host_save_bytes)),
+        Figure("on drives", lambda each: gib(each.memory.nvme_bytes)),
+        Figure("check­point", lambda each: gib(each.memory.checkpoint_bytes)),
+        Figure("verdict", _host_verdict, is_text=True),
     )
-    has = "size not known" if available is None else f"{text(_gib(available))} there"
+    has = "size not known" if available is None else f"{text(gib(available))} there"
     return _table(f"Host memory per node [GiB], {has}", figures, answer)
 
 
@@ -74,18 +97,42 @@ def time_table(answer: Estimate, *, wide: bool = False) -> Table:
     figures = (
         _STRATEGY,
         *(
-            _Figure(name.replace("_", "-\u00ad"), _seconds_of(name), "s")
+            Figure(name.replace("_", "-\u00ad"), _seconds_of(name), "s")
             for name in ("all_gather", "reduce_scatter", "all_reduce")
         ),
-        _Figure("exposed", _exposed_share, "%"),
-        _Figure("sent between nodes", _inter_node_gb, "GB"),
+        Figure("exposed", _exposed_share, "%"),
+        Figure("sent between nodes", _inter_node_gb, "GB"),
         *(_OFFLOAD if answer.inputs.offloads else ()),
         *(_WIDE_TIME if wide else ()),
-        _Figure("step", lambda each: each.time.step_seconds, "s"),
-        _Figure("tokens/s /GPU", lambda each: each.time.tokens_per_second_per_gpu),
-        _Figure("MFU", lambda each: _percent(each.time.model_flops_utilization), "%"),
+        Figure("step", lambda each: each.time.step_seconds, "s"),
+        Figure("tokens/s /GPU", lambda each: each.time.tokens_per_second_per_gpu),
+        Figure("MFU", lambda each: percent(each.time.model_flops_utilization), "%"),
     )
     return _table("Time per step", figures, answer)
+
+
+def tokens_table(answer: Estimate) -> Table | None:
+    """Return what a number of tokens takes with each strategy that fits, where that is asked."""
+    fitting = tuple(each for each in answer.estimates if each.fits and each.budget)
+    if not fitting:
+        return None
+    budget = fitting[0].budget
+    figures = (_STRATEGY, *BUDGET, *(COSTS if budget and budget.cost_usd is not None else ()))
+    title = f"{tokens_words(budget.tokens if budget else 0)} tokens"
+    return _table(title, figures, replace(answer, estimates=fitting))
+
+
+def tokens_words(tokens: int) -> str:
+    """Return a number of tokens as people write it: 2T, 300B."""
+    for scale, letter in ((TERA, "T"), (GIGA, "B"), (MEGA, "M")):
+        if tokens >= scale:
+            return f"{significant(tokens / scale)}".removesuffix(".00") + letter
+    return f"{tokens:,}"
+
+
+def span(low: float | None, high: float | None) -> str | None:
+    """Return the ends of a band."""
+    return None if low is None or high is None else f"{significant(low)}-{significant(high)}"
 
 
 def verdict_words(each: StrategyEstimate) -> str:
@@ -93,7 +140,7 @@ def verdict_words(each: StrategyEstimate) -> str:
     return each.verdict.replace("_", " ")
 
 
-def _table(title: str, figures: tuple[_Figure, ...], answer: Estimate) -> Table:
+def _table(title: str, figures: tuple[Figure, ...], answer: Estimate) -> Table:
     return Table(
         title=title,
         columns=tuple(
@@ -103,11 +150,13 @@ def _table(title: str, figures: tuple[_Figure, ...], answer: Estimate) -> Table:
     )
 
 
-def _gib(size: int | None) -> float | None:
+def gib(size: int | None) -> float | None:
+    """Return a size for a reader. [GiB]"""
     return None if size is None else size / GIB
 
 
-def _percent(share: float | None) -> float | None:
+def percent(share: float | None) -> float | None:
+    """Return a share for a reader. [%]"""
     return None if share is None else share * 100
 
 
@@ -142,23 +191,44 @@ def _inter_node_gb(each: StrategyEstimate) -> float:
     return each.communication.inter_node_wire_bytes / GB
 
 
-_STRATEGY = _Figure("strategy", lambda each: each.strategy, is_text=True)
-_WIDE_MEMORY = (
-    _Figure("forward peak", lambda each: _gib(each.memory.peak_by_phase_bytes.forward)),
-    _Figure("backward peak", lambda each: _gib(each.memory.peak_by_phase_bytes.backward)),
-    _Figure("optimizer peak", lambda each: _gib(each.memory.peak_by_phase_bytes.optimizer)),
-    _Figure("reserved", lambda each: _gib(each.memory.reserved_bytes)),
-    _Figure("headroom", lambda each: _gib(each.memory.headroom_bytes)),
+def _budgeted(of: Callable[[Budget], Cell]) -> Callable[[StrategyEstimate], Cell]:
+    return lambda each: None if each.budget is None else of(each.budget)
+
+
+BUDGET: Final = (
+    Figure("steps", _budgeted(lambda asked: f"{asked.steps:,}")),
+    Figure("days", _budgeted(lambda asked: asked.run_seconds / DAY)),
+    Figure(
+        "band",
+        _budgeted(lambda asked: span(asked.low_run_seconds / DAY, asked.high_run_seconds / DAY)),
+    ),
+    Figure("GPU- hours", _budgeted(lambda asked: asked.gpu_seconds / HOUR)),
+    Figure(
+        "band",
+        _budgeted(lambda asked: span(asked.low_gpu_seconds / HOUR, asked.high_gpu_seconds / HOUR)),
+    ),
 )
-_OFFLOAD = (_Figure("for the host", lambda each: each.time.exposed_offload_seconds, "s"),)
+COSTS: Final = (
+    Figure("cost", _budgeted(lambda asked: asked.cost_usd), "USD"),
+    Figure("band", _budgeted(lambda asked: span(asked.low_cost_usd, asked.high_cost_usd))),
+)
+_STRATEGY = Figure("strategy", lambda each: each.strategy, is_text=True)
+_WIDE_MEMORY = (
+    Figure("forward peak", lambda each: gib(each.memory.peak_by_phase_bytes.forward)),
+    Figure("backward peak", lambda each: gib(each.memory.peak_by_phase_bytes.backward)),
+    Figure("optimizer peak", lambda each: gib(each.memory.peak_by_phase_bytes.optimizer)),
+    Figure("reserved", lambda each: gib(each.memory.reserved_bytes)),
+    Figure("headroom", lambda each: gib(each.memory.headroom_bytes)),
+)
+_OFFLOAD = (Figure("for the host", lambda each: each.time.exposed_offload_seconds, "s"),)
 _WIDE_TIME = (
-    _Figure("all-to-all", _seconds_of("all_to_all"), "s"),
-    _Figure("broadcast", _seconds_of("broadcast"), "s"),
-    _Figure("sent", lambda each: each.communication.wire_bytes / GB, "GB"),
-    _Figure("compute", lambda each: each.time.compute_seconds, "s"),
-    _Figure("optimizer", lambda each: each.time.optimizer_seconds, "s"),
-    _Figure("low", lambda each: each.time.low_seconds, "s"),
-    _Figure("high", lambda each: each.time.high_seconds, "s"),
-    _Figure("bound by", lambda each: (each.time.bound_by or "-").replace("_", " "), is_text=True),
-    _Figure("HFU", lambda each: _percent(each.time.hardware_flops_utilization), "%"),
+    Figure("all-to-all", _seconds_of("all_to_all"), "s"),
+    Figure("broadcast", _seconds_of("broadcast"), "s"),
+    Figure("sent", lambda each: each.communication.wire_bytes / GB, "GB"),
+    Figure("compute", lambda each: each.time.compute_seconds, "s"),
+    Figure("optimizer", lambda each: each.time.optimizer_seconds, "s"),
+    Figure("low", lambda each: each.time.low_seconds, "s"),
+    Figure("high", lambda each: each.time.high_seconds, "s"),
+    Figure("bound by", lambda each: (each.time.bound_by or "-").replace("_", " "), is_text=True),
+    Figure("HFU", lambda each: percent(each.time.hardware_flops_utilization), "%"),
 )

@@ -87,6 +87,8 @@ class Gpu:
     """Line rate between GPU and host memory in one direction. [B/s]"""
     gpus_per_node: Quantity
     """GPUs in the usual node."""
+    domain_gpus: Quantity | None = None
+    """GPUs in one NVLink domain, where it is larger than a node."""
     intra_link: Choice
     """Usual link inside a node."""
     node_link: Choice

@@ -1,13 +1,14 @@
 """From live tensors to what the driver shows: workspaces, allocator, context, NCCL."""
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from zeroplan.hardware.profile import Gpu
-from zeroplan.memory.walk import Trace
 from zeroplan.records import dataclass
-from zeroplan.units import GIB, MIB, Guess, Size, round_up
+from zeroplan.schedule.events import Pool
+from zeroplan.units import GIB, MIB, Guess, Size, floor, round_up
 
-__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory"]
+__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory", "verdict_on"]
 
 
 FRAGMENTATION: Final = Guess(
@@ -53,23 +54,28 @@ class DeviceMemory:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it fits: tight where the band crosses the limit."""
-        if self.device_bytes + self.half_band_bytes <= self.usable_bytes:
-            return "fits"
-        if self.device_bytes - self.half_band_bytes <= self.usable_bytes:
-            return "tight"
-        return "does_not_fit"
+        """Whether it fits."""
+        return verdict_on(self.device_bytes, self.half_band_bytes, self.usable_bytes)
 
 
-def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:
+def verdict_on(size: Size, half_band: Size, limit: Size) -> Verdict:
+    """Whether so many bytes fit: tight where their band crosses the limit."""
+    if size + half_band <= limit:
+        return "fits"
+    return "tight" if size - half_band <= limit else "does_not_fit"
+
+
+def device_memory(
+    tensors_bytes: Size, pools_bytes: Mapping[Pool, Size], gpu: Gpu, communicators: int
+) -> DeviceMemory:
     """Add what is not a tensor to the peak of the tensors.
 
     Reserved memory is the sum of what each stream's pool reached, at whatever moment: a block
     freed on one stream is not given to another.
     """
     workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
-    allocated = max(peak.bytes for peak in trace.phases.values()) + workspaces
-    pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in trace.pools_bytes.values())
+    allocated = tensors_bytes + workspaces
+    pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in pools_bytes.values())
     slack = pools * FRAGMENTATION.value
     nccl = communicators * COMMUNICATOR_BYTES.value
     context = gpu.context_bytes
@@ -78,12 +84,12 @@ def device_memory(trace: Trace, gpu: Gpu, communicators: int) -> DeviceMemory:
         + nccl * COMMUNICATOR_BYTES.rel_uncertainty
         + context.value * (context.rel_uncertainty or 0.0)
     )
-    reserved = pools + int(slack)
+    reserved = pools + floor(slack)
     return DeviceMemory(
         workspaces_bytes=workspaces,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_bytes=reserved + int(nccl + context.value),
-        half_band_bytes=int(band),
+        half_band_bytes=floor(band),
         usable_bytes=int(gpu.usable_bytes.value),
     )

@@ -3,14 +3,16 @@
 from collections import Counter
 from typing import Final
 
-from zeroplan.memory.device import Verdict
+from zeroplan.memory.device import Verdict, verdict_on
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.offload import host_states
 from zeroplan.schedule.plan import Plan
+from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.offload import HostBuffer
 from zeroplan.spec.run import Loading
 from zeroplan.units import DTYPE_BYTES, GB, Guess, Size
+from zeroplan.workload.tape import Parameter
 
 __all__ = ["PROCESS_BYTES", "HostMemory", "host_memory", "offloaded_activations"]
 
@@ -49,11 +51,7 @@ class HostMemory:
         if self.available_bytes is None:
             return None
         highest = max(self.held_bytes, self.load_bytes * self.checks_loading)
-        if highest + self.half_band_bytes <= self.available_bytes:
-            return "fits"
-        if highest - self.half_band_bytes <= self.available_bytes:
-            return "tight"
-        return "does_not_fit"
+        return verdict_on(highest, self.half_band_bytes, self.available_bytes)
 
 
 def host_memory(
@@ -65,9 +63,9 @@ def host_memory(
     (`training.load`). Where parameters are sharded a full state dict is gathered by one rank
     (FSDP's FULL_STATE_DICT, DeepSpeed's 16-bit weights); otherwise tensors are written one by one.
     """
-    sizes = [p.elements for p, _ in plan.parameters]
-    elements = sum(p.elements * times for p, times in plan.parameters)
     held, training = plan.dtypes, plan.training
+    sizes = [(_stored_bytes(p, held), times) for p, times in plan.parameters]
+    parameters = sum(size * times for size, times in sizes)
     processes = ranks_per_node * PROCESS_BYTES.value
     held_off = (*step.host, *offloaded_activations(plan))
     offloaded = ranks_per_node * sum(each.held_bytes for each in held_off)
@@ -78,16 +76,14 @@ def host_memory(
         "rank0": 1.0,
         "sharded": ranks_per_node / world,
     }[loading]
-    weights = elements * DTYPE_BYTES[training.load_dtype or training.parameter_dtype]
     states = host_states(plan.pieces, held).bytes
-    gathered = elements * held.parameter
-    gathered += 0 if plan.row.framework == "deepspeed" else states
-    saved = gathered if plan.row.divides_parameters else max(sizes) * held.parameter
+    gathered = parameters + (0 if plan.row.framework == "deepspeed" else states)
+    saved = gathered if plan.row.divides_parameters else max(sizes)[0]
     return HostMemory(
         held_bytes=int(offloaded + processes),
-        load_bytes=int(readers * weights + processes),
+        load_bytes=int(readers * _read_bytes(plan) + processes),
         save_bytes=int(offloaded + processes + saved),
-        checkpoint_bytes=int(elements * held.parameter + states),
+        checkpoint_bytes=int(parameters + states),
         nvme_bytes=int(ranks_per_node * step.nvme_bytes),
         half_band_bytes=int(processes * PROCESS_BYTES.rel_uncertainty),
         available_bytes=available_bytes,
@@ -95,14 +91,33 @@ def host_memory(
     )
 
 
+def _stored_bytes(parameter: Parameter, held: Dtypes) -> Size:
+    """Return what a parameter takes in a checkpoint: its scales too, where it is quantised. [B]"""
+    return parameter.elements * held.stored(parameter) + parameter.constants_bytes
+
+
+def _read_bytes(plan: Plan) -> Size:
+    """Sum the weights as they are read: packed only once they are there, a base in its own dtype.
+
+    Adapters count too: the host makes them beside the base. [B]
+    """
+    asked = plan.training.load_dtype
+    trained = DTYPE_BYTES[asked or plan.training.parameter_dtype]
+    frozen = trained if asked else plan.dtypes.frozen or trained
+    return sum(
+        (p.unpacked_elements or p.elements) * (trained if p.trainable else frozen) * times
+        for p, times in plan.parameters
+    )
+
+
 def offloaded_activations(plan: Plan) -> tuple[HostBuffer, ...]:
     """List what checkpoints keep in host memory: the inputs of their blocks, one by one."""
     inputs = Counter(
-        unit.input.bytes
+        unit.input
         for index, unit in enumerate(plan.units)
         if plan.checkpointing(index) == "offloaded" and unit.input is not None
     )
     return tuple(
-        HostBuffer(name="activations", bytes=size, times=times, pinned=True)
-        for size, times in inputs.items()
+        HostBuffer(name="activations", bytes=each.bytes, times=times, pinned=True)
+        for each, times in inputs.items()
     )

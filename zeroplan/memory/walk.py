@@ -36,6 +36,11 @@ class Trace:
     """The highest that the blocks of each stream reach: the allocator keeps those of one stream
     from the others (`DeviceCachingAllocator`, 2.13). [B]"""
 
+    @property
+    def highest(self) -> Peak:
+        """The highest moment of all."""
+        return max(self.phases.values(), key=lambda peak: peak.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class _Summary:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from zeroplan.estimation.record import Estimate
-from zeroplan.estimation.tables import host_table, memory_table, time_table
+from zeroplan.estimation.tables import tables
 from zeroplan.report.terminal import Page, prose, table_text
 from zeroplan.report.words import assumptions, defaults, precisions, trained, verdicts
 from zeroplan.spec.run import Run
@@ -18,15 +18,15 @@ LEGEND: Final = (
 
 def answer_text(answer: Estimate, asked: Run, on: Page, *, wide: bool = False) -> str:
     """Return the tables, what they mean, and everything that was chosen or assumed."""
-    host = host_table(answer)
+    sentences = (
+        *verdicts(answer), *answer.hypothetical, *trained(answer), LEGEND, *precisions(answer)
+    )  # fmt: skip
     parts = [
-        table_text(memory_table(answer, wide=wide), on),
-        *([] if host is None else [table_text(host, on)]),
-        table_text(time_table(answer, wide=wide), on),
-        prose((*verdicts(answer), *trained(answer), LEGEND, *precisions(answer)), on),
+        *(table_text(table, on) for table in tables(answer, wide=wide)),
+        prose(sentences, on),
     ]
     for title, lines in (
-        ("Notes", answer.notes),
+        ("Notes", [note for note in answer.notes if note not in answer.hypothetical]),
         ("Defaults chosen", tuple(defaults(answer, asked))),
         ("Assumptions", tuple(assumptions(answer))),
     ):

@@ -1,14 +1,14 @@
 """A backtest for a person: errors by group, the overall figure, what was skipped and why."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zeroplan.backtesting.record import Backtest
+from zeroplan.backtesting.record import Backtest, Skip
 from zeroplan.report.terminal import Page, prose, table_text
 from zeroplan.rows import significant
 
-__all__ = ["backtest_text", "overall_words"]
+__all__ = ["backtest_text", "overall_words", "skipped_rows"]
 
 MOST_REASONS: Final = 12
 """Reasons that are listed; a table can have one of its own for every row."""
@@ -21,7 +21,7 @@ LEGEND: Final = (
 
 def backtest_text(result: Backtest, on: Page) -> str:
     """Return the summary as a table and what it leaves out."""
-    skipped = tuple(_skipped(result))
+    skipped = tuple(skipped_rows(result.skipped))
     return "\n".join(
         (
             table_text(result.to_table(), on),
@@ -40,11 +40,12 @@ def overall_words(result: Backtest) -> str:
     return ", ".join(figures) or "nothing was predicted"
 
 
-def _skipped(result: Backtest) -> Iterator[str]:
-    if not result.skipped:
+def skipped_rows(skipped: Sequence[Skip]) -> Iterator[str]:
+    """Count the rows that were skipped, by their reasons, the most frequent ones first."""
+    if not skipped:
         return
-    reasons = Counter(skip.why for skip in result.skipped).most_common()
-    yield f"Skipped rows: {len(result.skipped):,}"
+    reasons = Counter(skip.why for skip in skipped).most_common()
+    yield f"Skipped rows: {len(skipped):,}"
     yield from (f"- {rows:,}: {why}" for why, rows in reasons[:MOST_REASONS])
     others = sum(rows for _, rows in reasons[MOST_REASONS:])
     if others:

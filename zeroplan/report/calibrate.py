@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from zeroplan.calibration.record import Calibration
+from zeroplan.report.backtest import skipped_rows
 from zeroplan.report.terminal import Page, prose, table_text
 
 __all__ = ["calibration_text"]
@@ -32,5 +33,4 @@ def _remarks(result: Calibration) -> Iterator[str]:
     if result.kept:
         yield "Constants that stay as they were:"
         yield from (f"- {key}: {why}" for key, why in result.kept.items())
-    if result.unread:
-        yield f"{result.unread:,} rows could not be read; `zeroplan backtest` says why."
+    yield from skipped_rows(result.skipped)

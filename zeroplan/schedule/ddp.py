@@ -104,7 +104,7 @@ def data_parallel_script(
     for times, last in micro_steps(plan.micro_steps):
         every = plan.choice.synchronize_gradients == "every"
         reduces = plan.row.distributed and (last or every)
-        with step.recorder.repeat(times):
+        with step.recorder.repeat(times, micro_steps=True):
             _forward(step, broadcasts=reduces)
             _backward(step, reduces=reduces)
     step.recorder.phase = "optimizer"
@@ -137,8 +137,9 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
     plan, recorder = step.plan, step.recorder
     recorder.phase = "forward"
     reference_forward(recorder, plan)
-    size = sum(plan.workload.buffers_bytes)
-    if broadcasts and size and plan.groups.world.ranks > 1:
+    buffers = plan.workload.buffers_bytes
+    if broadcasts and buffers and plan.groups.world.ranks > 1:
+        size = sum(buffers)
         collective = Collective(
             name="broadcast", group=plan.groups.world, input_bytes=size, output_bytes=size
         )

@@ -93,7 +93,7 @@ class _Step:
 def _whole_gradients_script(step: _Step) -> Script:
     plan = step.plan
     for times, _ in micro_steps(plan.micro_steps):
-        with step.recorder.repeat(times):
+        with step.recorder.repeat(times, micro_steps=True):
             _forward(step)
             _backward(step)
     _reduce(step)

@@ -56,7 +56,7 @@ def bucket_script(plan: Plan) -> Script:
         copied_limit=largest_copied(plan),
     )
     for times, last in micro_steps(plan.micro_steps):
-        with recorder.repeat(times):
+        with recorder.repeat(times, micro_steps=True):
             _forward(step)
             _backward(step, last=last)
     _update(step)

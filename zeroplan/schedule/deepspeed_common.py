@@ -3,7 +3,7 @@
 Source: deepspeed/runtime/engine.py, deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -22,6 +22,7 @@ __all__ = [
     "Copies",
     "FlatGroup",
     "Gradient",
+    "Piece",
     "accumulation_itemsize",
     "collective",
     "flat_parameters",
@@ -77,6 +78,14 @@ class Gradient(NamedTuple):
 
     elements: int
     shape: tuple[int, ...]
+
+
+class Piece(NamedTuple):
+    """What a rank owns of a parameter, and how many ranks from it on own as much."""
+
+    rank: int
+    elements: int
+    ranks: int = 1
 
 
 class Copies(NamedTuple):
@@ -161,46 +170,57 @@ class FlatGroup:
         return int(flat_shard_elements(sum(self.elements), self.ranks))
 
     @cached_property
-    def spans(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Each parameter's pieces as (owner's rank, elements)."""
+    def spans(self) -> tuple[tuple[Piece, ...], ...]:
+        """Each parameter's pieces, equal ones of neighbouring ranks told once."""
         order = list(range(len(self.elements)))
         if self.round_robin:
             order.sort(key=lambda place: place % self.ranks)
-        found: list[tuple[tuple[int, int], ...]] = [()] * len(order)
+        found: list[tuple[Piece, ...]] = [()] * len(order)
         start, shard = 0, self.shard
         for place in order:
             size = self.elements[place]
             end = start + size
             first, last = start // shard, (end - 1) // shard
             if first == last:
-                found[place] = ((first, size),)
+                found[place] = (Piece(first, size),)
             else:
-                found[place] = tuple(
-                    (rank, min(end, (rank + 1) * shard) - max(start, rank * shard))
-                    for rank in range(first, last + 1)
+                head, tail = (first + 1) * shard - start, end - last * shard
+                between = Piece(first + 1, shard, last - first - 1)
+                found[place] = (
+                    Piece(first, head),
+                    *([between] if between.ranks else []),
+                    Piece(last, tail),
                 )
             start = end
         return tuple(found)
 
     @cached_property
-    def held_elements(self) -> tuple[int, ...]:
-        """By rank: all elements of every parameter that it owns a piece of."""
-        held = [0] * self.ranks
+    def held_elements(self) -> Mapping[int, int]:
+        """All elements of every parameter that a rank owns a piece of, by rank.
+
+        Ranks inside one parameter hold that one alone: the first of them stands for all.
+        """
+        held: dict[int, int] = {}
         for size, pieces in zip(self.elements, self.spans, strict=True):
-            for rank, _ in pieces:
-                held[rank] += size
-        return tuple(held)
+            for piece in pieces:
+                held[piece.rank] = held.get(piece.rank, 0) + size
+        return held
 
     @cached_property
     def fullest_rank(self) -> int:
         """The rank that keeps most gradients: those of its border parameters it keeps whole."""
-        return max(range(self.ranks), key=lambda rank: self.held_elements[rank])
+        return min(self.held_elements, key=lambda rank: (-self.held_elements[rank], rank))
 
     @cached_property
     def fullest_pieces(self) -> tuple[int, ...]:
         """What the fullest rank owns of each parameter [elements]."""
         fullest = self.fullest_rank
-        return tuple([sum([n for rank, n in pieces if rank == fullest]) for pieces in self.spans])
+        return tuple(
+            [
+                sum([piece.elements for piece in pieces if 0 <= fullest - piece.rank < piece.ranks])
+                for pieces in self.spans
+            ]
+        )
 
     def kept_bytes(self, itemsize: int) -> int:
         """Gradients that the fullest rank keeps, in one buffer [B]."""

@@ -14,7 +14,7 @@ from zeroplan.schedule.deepspeed_common import (
     fresh_category,
     transient,
 )
-from zeroplan.schedule.deepspeed_reduce import BucketReduction, Call
+from zeroplan.schedule.deepspeed_reduce import BucketReduction, Calls
 from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.offload import NORMS, copied
 from zeroplan.schedule.plan import Plan
@@ -28,7 +28,7 @@ class Flush(NamedTuple):
     """A reduction of the bucket, and what comes right before and after it."""
 
     before: tuple[Change, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[Calls, ...]
     after: tuple[Change, ...]
     traffic_bytes: int
     """HBM bytes of what this rank copies out of the bucket. [B]"""
@@ -169,16 +169,17 @@ def write(step: Step, done: Flush) -> None:
     waits = () if stream == "compute" else (stream,)
     recorder.emit("before reduction", "gradients", changes=done.before)
     recorder.emit("wait for reduction", "bucket", waits=waits)
-    for call in done.calls:
-        recorder.emit(
-            call.name.replace("_", "-"),
-            "bucket",
-            stream=stream,
-            changes=call.copies,
-            collective=collective(call.name, step.plan.groups.shard, call.size, call.size),
-            traffic_bytes=4 * call.copied_bytes,
-            waits=("compute",),
-        )
+    for call, times in done.calls:
+        with recorder.repeat(times):
+            recorder.emit(
+                call.name.replace("_", "-"),
+                "bucket",
+                stream=stream,
+                changes=call.copies,
+                collective=collective(call.name, step.plan.groups.shard, call.size, call.size),
+                traffic_bytes=4 * call.copied_bytes,
+                waits=("compute",),
+            )
     recorder.emit(
         "keep own gradients",
         "bucket",

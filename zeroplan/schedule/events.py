@@ -7,7 +7,7 @@ from typing import Literal
 from zeroplan.records import dataclass, field
 from zeroplan.sharding.groups import Group
 from zeroplan.sharding.offload import HostBuffer
-from zeroplan.units import Size
+from zeroplan.units import Size, some
 from zeroplan.workload.changes import Category, Change, Step
 
 __all__ = [
@@ -121,6 +121,8 @@ class Repeat:
     times: int
     stride: int = 0
     """Blocks from one copy to the next; negative in backward. [blocks]"""
+    micro_steps: bool = False
+    """Whether the copies are whole micro-steps."""
 
 
 Item = Event | Repeat
@@ -175,7 +177,7 @@ class Recorder:
     """The block whose events are being written."""
 
     @contextmanager
-    def repeat(self, times: int, stride: int = 0) -> Iterator[None]:
+    def repeat(self, times: int, stride: int = 0, *, micro_steps: bool = False) -> Iterator[None]:
         """Repeat what is written inside."""
         outer, self.items = self.items, []
         yield
@@ -184,7 +186,9 @@ class Recorder:
         if times == 1:
             self.items.extend(inner)
         elif inner:
-            self.items.append(Repeat(items=inner, times=times, stride=stride))
+            self.items.append(
+                Repeat(items=inner, times=times, stride=stride, micro_steps=micro_steps)
+            )
 
     def emit(
         self,
@@ -203,7 +207,7 @@ class Recorder:
     ) -> None:
         """Append an event, unless nothing happens in it."""
         done = changes or steps or collective or transfer or waits or mark
-        if not (done or _any(traffic_bytes)):
+        if not (done or some(traffic_bytes)):
             return
         self.items.append(
             Event(
@@ -226,10 +230,6 @@ class Recorder:
     def compute(self, name: str, owner: str, part: Segment) -> None:
         """Append a run of operations."""
         self.emit(name, owner, changes=part.changes, steps=part.steps)
-
-
-def _any(size: Size) -> bool:
-    return bool(size) if isinstance(size, int | float) else bool(size.any())
 
 
 def segment(steps: Iterable[Step]) -> Segment:

@@ -82,7 +82,7 @@ def fsdp1_script(plan: Plan) -> Script:
         _release_gradients(step, "root pre-forward")
     for times, last in micro_steps(plan.micro_steps):
         step.synchronizes = last or plan.choice.synchronize_gradients == "every"
-        with recorder.repeat(times):
+        with recorder.repeat(times, micro_steps=True):
             recorder.phase = "forward"
             _forward(step)
             recorder.phase = "backward"

@@ -62,7 +62,7 @@ def fsdp2_script(plan: Plan) -> Script:
     copy = plan.reference
     reference = None if copy is None else ShardedReference(recorder, plan, copy)
     for times, last in micro_steps(plan.micro_steps):
-        with recorder.repeat(times):
+        with recorder.repeat(times, micro_steps=True):
             recorder.phase = "forward"
             if reference is not None:
                 reference.forward()

@@ -11,6 +11,7 @@ from zeroplan.errors import SpecError
 from zeroplan.schedule.events import Collective, Recorder
 from zeroplan.sharding.groups import Group
 from zeroplan.sharding.optimizer_states import Piece, is_muons
+from zeroplan.sharding.optimizers import SHARDED_MUON
 from zeroplan.units import Size, ceil_div, round_up
 from zeroplan.workload.changes import Change, Step
 from zeroplan.workload.tape import Matmul, Operation
@@ -114,9 +115,10 @@ def _mark(what: str, place: int) -> str:
 def _in_flight(piece: Piece) -> Size:
     """Sum what lives while a matrix is orthogonalised [B].
 
-    Shards sent and received, the matrix, it scaled, both terms of an iteration and their sum, and
-    two squares; of the next batch its shards, of the one before what is sent and received.
+    Seven of its size: shards sent and received, the matrix, it scaled, both terms of an iteration
+    and their sum; two squares; of the next batch its shards, of the one before what is sent and
+    received: two each.
     """
     least = min(piece.shape)
     matrix, gram = round_up(piece.elements * BF16), round_up(least * least * BF16)
-    return (7 + 2 + 2) * matrix + 2 * gram
+    return int(SHARDED_MUON.value) * matrix + 2 * gram

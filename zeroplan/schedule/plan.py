@@ -20,7 +20,7 @@ from zeroplan.workload.liveness import cached_copies, forward, recompute
 from zeroplan.workload.model import Unit, Workload
 from zeroplan.workload.tape import Parameter
 
-__all__ = ["REFERENCE", "Chunk", "Joined", "Plan", "inputs_and_buffers"]
+__all__ = ["REFERENCE", "Chunk", "Joined", "Plan", "inputs", "inputs_and_buffers"]
 
 REFERENCE = "reference model"
 """Owner of a frozen copy."""
@@ -265,20 +265,24 @@ def _is_projection(step: Step) -> bool:
     return step.operation.kernel == "matmul"
 
 
+def inputs(plan: Plan) -> list[Change]:
+    """List what the loop holds for one micro-step."""
+    read = sum(map(round_up, plan.workload.inputs_bytes))
+    ids = round_up(plan.workload.batch.tokens * INT64)
+    return [Change("other", "inputs", read), Change("other", "labels", ids)]
+
+
 def inputs_and_buffers(plan: Plan) -> list[Change]:
     """List what every strategy holds throughout.
 
     Inputs, labels, rotary tables, kept logits, and the scales of quantised weights: those are no
     parameters, so that nothing shards them.
     """
-    batch = plan.workload.batch
-    ids, kept = round_up(batch.tokens * INT64), plan.workload.kept_logits_bytes
-    read = sum(map(round_up, plan.workload.inputs_bytes))
+    kept = plan.workload.kept_logits_bytes
     constants = sum(p.constants_bytes * times for p, times in plan.parameters)
     return [
         *([Change("parameters", "quantisation constants", constants)] if constants else []),
-        *(Change("other", "inputs", read) for _ in range(plan.micro_steps)),
-        *(Change("other", "labels", ids) for _ in range(plan.micro_steps)),
+        *(inputs(plan) * plan.micro_steps),
         *(Change("other", "buffers", round_up(size)) for size in plan.workload.buffers_bytes),
         *([Change("loss", KEPT_LOGITS, kept)] if kept else []),
     ]

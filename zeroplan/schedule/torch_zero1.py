@@ -21,9 +21,13 @@ def torch_zero1_script(plan: Plan) -> Script:
     itself; a rank without parameters has a bucket of one element (`_build_param_buckets`).
     """
     sizes = [(p.elements, times) for p, times in plan.trained]
-    shares = packed((size for size, times in sizes for _ in range(times)), plan.groups.world.ranks)
-    buckets = plan.choice.parameters_as_bucket_view
-    stored = [(sum(share) or 1, 1) for share in shares] if buckets else sizes
+    whole = [size for size, times in sizes for _ in range(times)]
+    busy = min(len(whole), plan.groups.world.ranks)
+    shares = packed(whole, busy)
+    stored = sizes
+    if plan.choice.parameters_as_bucket_view:
+        idle = plan.groups.world.ranks - busy
+        stored = [(sum(share), 1) for share in shares] + ([(1, idle)] if idle else [])
     updated = [vector(size) for size in max(shares, key=sum)]
     return data_parallel_script(
         plan, stored, updated, lambda recorder: _broadcast(plan, recorder, stored)

@@ -95,7 +95,7 @@ def zero3_script(plan: Plan) -> Script:
     resident = _resident(step, structure.persistent)
     course = coordinate(structure)
     for times, laps in _passes(step, course.micro_steps):
-        with recorder.repeat(times):
+        with recorder.repeat(times, micro_steps=True):
             _micro_step(step, laps)
     recorder.phase = "optimizer"
     parameters.act("parameters", course.left)

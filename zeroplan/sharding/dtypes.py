@@ -45,11 +45,6 @@ class Dtypes:
         return parameter.packed_itemsize or self.compute
 
     @property
-    def states(self) -> int:
-        """Optimizer states that have the parameter's shape and dtype. [count]"""
-        return self.rule.tensors or 0
-
-    @property
     def optimizer(self) -> int | None:
         """What the optimizer keeps per parameter; None where that depends on its shape. [B]"""
         tensors = self.rule.tensors

@@ -25,7 +25,14 @@ from zeroplan.sharding.strategies import Framework, Sharding
 from zeroplan.spec.run import Optimizer, OptimizerImplementation, TrainingChoice
 from zeroplan.units import FP32, Guess, Size
 
-__all__ = ["OPTIMIZERS", "OptimizerRow", "optimizer_notes", "optimizer_row", "update_guesses"]
+__all__ = [
+    "OPTIMIZERS",
+    "SHARDED_MUON",
+    "OptimizerRow",
+    "optimizer_notes",
+    "optimizer_row",
+    "update_guesses",
+]
 
 Update = Literal["adam", "in place", "lion", "adafactor", "one kernel", "muon"]
 """How an update goes, which says what lives meanwhile."""
@@ -50,14 +57,39 @@ class OptimizerRow:
     """Frameworks whose parameters it cannot update."""
     reason: str = ""
     """Why not."""
+    guess: Guess | None = None
+    """What nobody measured of its update."""
     source: str
 
 
 _TORCH: Final[tuple[OptimizerImplementation, ...]] = ("foreach", "fused", "for-loop")
-_LOOP: Final[tuple[OptimizerImplementation, ...]] = ("for-loop",)
 _FUSED: Final[tuple[OptimizerImplementation, ...]] = ("fused",)
 _BNB: Final = "bitsandbytes.optim 0.50.2"
 _NO_DTENSOR: Final = "bitsandbytes' kernels take no sharded tensors (DTensor)"
+
+_PAGED: Final = Guess(
+    name="share of paged optimizer states on the GPU",
+    value=0.0,
+    rel_uncertainty=0.0,
+    unit="1",
+    source="unified memory, which PyTorch does not count: it moves to the host as the GPU fills up, "
+    "so none of it is needed there between updates",
+)
+_COMPILED: Final = Guess(
+    name="temporaries of a compiled update",
+    value=0.0,
+    rel_uncertainty=0.0,
+    unit="B",
+    source="judgement: torchao compiles the update of each parameter into its kernels",
+)
+SHARDED_MUON: Final = Guess(
+    name="matrices alive while sharded Muon orthogonalises one",
+    value=11.0,
+    rel_uncertainty=0.2,
+    unit="1",
+    source="Dion's update written anew and run on fake tensors, three batches in flight; two squares "
+    "of the shorter side on top",
+)
 
 OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
     "adamw": OptimizerRow(
@@ -111,13 +143,14 @@ OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
         implementations=_FUSED,
         shared_bytes=2 * MAP * FP32,
         deepspeed=False,
-        source=f"AdamW8bit: {_BNB}; under fsdp2 and hsdp torchao.optim 0.18.0",
+        source=f"AdamW8bit: {_BNB}",
     ),
     "adamw-4bit": OptimizerRow(
         states=torchao(4, 128, 16),
         update="one kernel",
         implementations=_FUSED,
         deepspeed=False,
+        guess=_COMPILED,
         source="AdamW4bit: torchao.optim 0.18.0",
     ),
     "paged-adamw": OptimizerRow(
@@ -127,6 +160,7 @@ OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
         deepspeed=False,
         lacks=("fsdp2",),
         reason=_NO_DTENSOR,
+        guess=_PAGED,
         source=f"PagedAdamW: {_BNB}",
     ),
     "paged-adamw-8bit": OptimizerRow(
@@ -137,6 +171,7 @@ OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
         deepspeed=False,
         lacks=("fsdp2",),
         reason=_NO_DTENSOR,
+        guess=_PAGED,
         source=f"PagedAdamW8bit: {_BNB}",
     ),
     "muon": OptimizerRow(
@@ -147,8 +182,7 @@ OPTIMIZERS: Final[dict[Optimizer, OptimizerRow]] = {
         lacks=("fsdp1", "deepspeed", "torch-zero1"),
         reason="it needs matrices: FSDP1 and ZeroRedundancyOptimizer have none to give, and how "
         "DeepSpeed's own exchanges gradients is not modelled",
-        source="momentum_buffer: torch/optim/_muon.py 2.13; under fsdp2 and hsdp Dion's, as in "
-        "torchtitan (175ea57); AdamW for the rest",
+        source="momentum_buffer: torch/optim/_muon.py 2.13; AdamW for the rest",
     ),
     "none": OptimizerRow(
         states=tensors(0),
@@ -164,7 +198,13 @@ _SHARDED: Final[dict[Optimizer, OptimizerRow]] = {
         states=torchao(8, 256, MAP),
         update="one kernel",
         implementations=_FUSED,
+        guess=_COMPILED,
         source="AdamW8bit: torchao.optim 0.18.0, the one that takes sharded tensors (DTensor)",
+    ),
+    "muon": replace(
+        OPTIMIZERS["muon"],
+        guess=SHARDED_MUON,
+        source="momentum_buffer: Dion's, as in torchtitan (175ea57); AdamW for the rest",
     ),
 }
 """Rows of what another library updates where parameters are sharded tensors."""
@@ -190,7 +230,9 @@ def optimizer_row(training: TrainingChoice, framework: Framework) -> OptimizerRo
     size = training.optimizer_bytes_per_parameter
     if size is None:
         return row
-    return replace(row, states=given(size), tensors=None, shared_bytes=0, update="in place")
+    return replace(
+        row, states=given(size), tensors=None, shared_bytes=0, update="in place", guess=None
+    )
 
 
 def optimizer_notes(optimizer: Optimizer, compared: Iterable[Sharding]) -> Iterator[str]:
@@ -203,31 +245,7 @@ def optimizer_notes(optimizer: Optimizer, compared: Iterable[Sharding]) -> Itera
         )
 
 
-def update_guesses(optimizer: Optimizer) -> Iterator[Guess]:
-    """Yield what nobody measured of an optimizer's update."""
-    if optimizer.startswith("paged"):
-        yield Guess(
-            name="share of paged optimizer states on the GPU",
-            value=0.0,
-            rel_uncertainty=0.0,
-            unit="1",
-            source="unified memory, which PyTorch does not count: it moves to the host as the GPU "
-            "fills up, so none of it is needed there between updates",
-        )
-    elif optimizer == "muon":
-        yield Guess(
-            name="matrices alive while sharded Muon orthogonalises one",
-            value=11.0,
-            rel_uncertainty=0.2,
-            unit="1",
-            source="Dion's update written anew and run on fake tensors, three batches in flight; two "
-            "squares of the shorter side on top",
-        )
-    elif "torchao" in OPTIMIZERS[optimizer].source:
-        yield Guess(
-            name="temporaries of a compiled update",
-            value=0.0,
-            rel_uncertainty=0.0,
-            unit="B",
-            source="judgement: torchao compiles the update of each parameter into its kernels",
-        )
+def update_guesses(training: TrainingChoice, compared: Iterable[Sharding]) -> Iterable[Guess]:
+    """Return what nobody measured of an optimizer's update under any of the strategies."""
+    guesses = (optimizer_row(training, row.framework).guess for row in compared)
+    return {guess.name: guess for guess in guesses if guess}.values()

@@ -30,7 +30,7 @@ class States:
     parameters_bytes: Size
     gradients_bytes: Size
     optimizer_bytes: Size | None
-    """None where it depends on the shapes of what a rank updates."""
+    """None where it depends on which pieces a rank updates."""
 
 
 def states(
@@ -44,19 +44,19 @@ def states(
     """Divide what the strategy divides; the fp32 master counts with the optimizer that holds it.
 
     What is frozen has neither gradient nor states; scales of quantised weights stay whole. What
-    lives in host memory is not the GPU's.
+    lives in host memory is not the GPU's. Of a flat parameter that is trained in part, how much a
+    rank updates depends on where its shard begins.
     """
     graded = [(p, times) for p, times in parameters if p.gets_gradient]
     gradients = _held_elements(row, graded, shard_size, divided=row.divides_gradients)
     trained = [(p, times) for p, times in graded if p.trainable]
     updated = _held_elements(row, trained, shard_size, divided=row.divides_optimizer)
     stored = _parameters_bytes(row, parameters, held, shard_size)
+    unknown = held.optimizer is None or any(p.flattened for p, _ in parameters)
     return States(
         parameters_bytes=_on_gpu(offload.parameters) * stored,
         gradients_bytes=_on_gpu(offload.gradients) * gradients * held.gradient,
-        optimizer_bytes=None
-        if held.optimizer is None
-        else _on_gpu(offload.optimizer) * updated * held.optimizer,
+        optimizer_bytes=None if unknown else _on_gpu(offload.optimizer) * updated * held.optimizer,
     )
 
 

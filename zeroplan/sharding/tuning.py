@@ -75,15 +75,11 @@ def tuning(held: Dtypes, row: Sharding, run: Run) -> Tuning | None:
 
 def shards_quantized(row: Sharding, run: Run) -> bool:
     """Whether a strategy can hold the quantised weights that are asked for."""
-    choice = run.tuning
-    if choice.base_quantization == "none" or not row.divides_parameters:
-        return True
-    as_bytes = choice.quantization_storage == "uint8" and row.framework != "fsdp2"
-    return not (choice.base_quantization == "int8" or as_bytes)
+    return not _unsharded(row, run)
 
 
-def _storage_itemsize(row: Sharding, run: Run) -> int:
-    """Return the bytes of an element that holds packed weights.
+def _unsharded(row: Sharding, run: Run) -> str:
+    """Say why a strategy does not shard the quantised weights that are asked for; empty if it does.
 
     FSDP1 flattens floats only, and together only those of one dtype; ZeRO-3 gathers in one dtype,
     too. FSDP2 gathers whatever comes, as bytes where a group has several dtypes.
@@ -93,17 +89,25 @@ def _storage_itemsize(row: Sharding, run: Run) -> int:
     """
     choice, compute = run.tuning, run.training.compute_dtype
     if choice.base_quantization == "none" or not row.divides_parameters:
-        return STORAGE_BYTES[choice.quantization_storage or "uint8"]
+        return ""
     if choice.base_quantization == "int8":
-        raise SpecError(
+        return (
             f"tuning.base_quantization = 'int8': {row.strategy} shards no integer weights; use nf4, "
             "or a strategy that keeps parameters whole (ddp, zero2)."
         )
-    if row.framework == "fsdp2":  # gathers groups of several dtypes as bytes
-        return STORAGE_BYTES[choice.quantization_storage or compute]
-    if choice.quantization_storage not in (None, compute):
-        raise SpecError(
+    if row.framework != "fsdp2" and choice.quantization_storage not in (None, compute):
+        return (
             f"tuning.quantization_storage = {choice.quantization_storage!r}: {row.strategy} shards "
             f"4-bit weights only where they are stored as the compute dtype; use {compute!r}."
         )
-    return STORAGE_BYTES[compute]
+    return ""
+
+
+def _storage_itemsize(row: Sharding, run: Run) -> int:
+    """Return the bytes of an element that holds packed weights."""
+    if obstacle := _unsharded(row, run):
+        raise SpecError(obstacle)
+    choice = run.tuning
+    sharded = row.divides_parameters and choice.base_quantization != "none"
+    auto = run.training.compute_dtype if sharded else "uint8"
+    return STORAGE_BYTES[choice.quantization_storage or auto]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,15 @@ from zeroplan.spec.hints import AUTO
 from zeroplan.spec.reading import checked, flatten, keys, read_run
 from zeroplan.spec.run import Run
 
-__all__ = ["MAX_BYTES", "SCHEMA_VERSION", "load_spec", "read_file", "to_dict", "to_toml"]
+__all__ = [
+    "MAX_BYTES",
+    "SCHEMA_VERSION",
+    "by_dotted_key",
+    "load_spec",
+    "read_file",
+    "to_dict",
+    "to_toml",
+]
 
 SCHEMA_VERSION: Final = 1
 
@@ -35,9 +44,13 @@ def load_spec(file: str | Path | None = None, /, **overrides: object) -> Run:
     64
 
     """
+    return read_run({} if file is None else read_file(file), checked(by_dotted_key(overrides)))
+
+
+def by_dotted_key(values: Mapping[str, object]) -> dict[str, object]:
+    """Return values by bare name under their dotted keys; `model` is `model.source`."""
     named = {"model": "model.source"} | {key.name: dotted for dotted, key in keys().items()}
-    flat = {named.get(name, name): value for name, value in overrides.items()}
-    return read_run({} if file is None else read_file(file), checked(flat))
+    return {named.get(name, name): value for name, value in values.items()}
 
 
 def read_file(file: str | Path) -> dict[str, object]:

@@ -1,15 +1,16 @@
 """How far the step time may be off."""
 
-from math import sqrt
 from typing import Final
 
+from zeroplan.comm.collectives import bandwidth_uncertainty
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.offload import OFFLOAD_UNCERTAINTY
 from zeroplan.hardware.profile import Gpu
 from zeroplan.hardware.quantity import Quantity
+from zeroplan.sharding.groups import Group
 from zeroplan.timing.host import FORWARD
 from zeroplan.timing.walk import Timing
-from zeroplan.units import Guess
+from zeroplan.units import Guess, Size, maximum
 
 __all__ = ["FASTER", "SLOWER", "step_band"]
 
@@ -38,29 +39,28 @@ EIGHTY_PERCENT: Final = 1.282 / 1.645
 """From the half-width that holds nine cases in ten to the one that holds eight (normal law)."""
 
 
-def step_band(timing: Timing, gpu: Gpu, wires: Fabric) -> tuple[float, float]:
+def step_band(timing: Timing, gpu: Gpu, wires: Fabric, world: Group) -> tuple[Size, Size]:
     """Low and high end of the band that should hold the step time in eight cases of ten. [s]
 
     What remains when every price was fitted is widened by the parts of the step whose price is
-    assumed, by what is exposed on the links and by the gaps that wait for the host: each by its
-    uncertainty, independently of the others.
+    assumed, by what is exposed on the links that join all ranks and by the gaps that wait for the
+    host: each by its uncertainty, independently of the others.
     """
     rest = timing.compute_seconds - timing.matmul_seconds - timing.attention_seconds
-    inter = wires.inter if wires.inter.scope == "cluster" else wires.intra
-    exposed = max(0.0, timing.exposed_communication_seconds)
+    exposed = maximum(0.0, timing.exposed_communication_seconds)
     parts = (
         timing.matmul_seconds * _assumed(gpu.load_share),
         timing.matmul_seconds * _assumed(gpu.matmul_efficiency),
         timing.attention_seconds * _assumed(gpu.attention_backward_efficiency),
         (rest - timing.host_seconds) * _assumed(gpu.hbm_efficiency),
         timing.host_seconds * FORWARD.rel_uncertainty,
-        exposed * (inter.bandwidth_efficiency.rel_uncertainty or 0.0),
+        exposed * bandwidth_uncertainty(world, wires),
         timing.exposed_offload_seconds * OFFLOAD_UNCERTAINTY,
     )
     spread = EIGHTY_PERCENT**2 * sum(part * part for part in parts)
     step = timing.step_seconds
-    below, above = (sqrt((step * end.value) ** 2 + spread) for end in (FASTER, SLOWER))
-    return max(0.0, step - below), step + above
+    below, above = (((step * end.value) ** 2 + spread) ** 0.5 for end in (FASTER, SLOWER))
+    return maximum(0.0, step - below), step + above
 
 
 def _assumed(quantity: Quantity) -> float:

@@ -6,7 +6,7 @@ before it did, as long as each of these maxima is decided by the same side.
 
 from typing import Final, NamedTuple
 
-__all__ = ["Copy", "carried", "even_copies", "moved_on", "total"]
+__all__ = ["STEADY", "Copy", "carried", "even_copies", "moved_on", "total"]
 
 STEADY: Final = 1e-12
 """Difference below which clocks show the same, as a share of the latest one. [1]"""
@@ -38,7 +38,10 @@ def total(earlier: float, last: float, copies: int) -> float:
     The host's lead may shrink from copy to copy while every clock keeps its pace, so that each
     copy waits longer for the host than the one before.
     """
-    return copies * last + copies * (copies + 1) / 2 * (last - earlier)
+    change = last - earlier
+    if abs(change) <= STEADY * abs(last):
+        change = 0.0  # rounding, which the square of the copies would magnify
+    return copies * last + copies * (copies + 1) / 2 * change
 
 
 def moved_on(last: Copy, clocks: Clocks) -> bool:

@@ -1,5 +1,6 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from zeroplan.comm.fabric import Fabric
@@ -9,11 +10,11 @@ from zeroplan.compute.price import Works
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Repeat, Script
 from zeroplan.timing.host import NO_HOST, HostPrice
-from zeroplan.timing.prices import Prices
+from zeroplan.timing.prices import EventPrice, Free, Prices
 from zeroplan.timing.steady import Copy, carried, even_copies, moved_on, total
 from zeroplan.units import Size
 
-__all__ = ["Timing", "walk"]
+__all__ = ["HOST", "SENDING", "Timing", "sums", "walk"]
 
 SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
 """Streams of collectives."""
@@ -109,7 +110,7 @@ class _Walk:
         }
 
     def _pass(self, event: Event) -> None:
-        kernels, sent, moved, issue, line, _ = self.prices[event]
+        seconds, kernels, sent, moved, issue, line, _ = self.prices[event]
         clocks, later = self.clocks, self._later
         stream = event.stream if self.overlaps else "compute"
         ready = clocks.get(stream, 0.0)
@@ -120,7 +121,6 @@ class _Walk:
         begun = clocks.get(HOST, 0.0)
         issued = clocks[HOST] = begun + issue
         start = later(ready, begun)
-        seconds = kernels + sent + moved
         if seconds and stream == "compute" and not line:
             seconds += self._slowdown(start, seconds)
         clocks[stream] = end = later(start + seconds, issued)
@@ -158,6 +158,7 @@ def walk(
     fuses: bool = False,
     offload: OffloadPrice | None = None,
     works: Works | None = None,
+    free: Free = frozenset(),
 ) -> Timing:
     """Run a script on one clock per stream, and one for the host that issues it.
 
@@ -167,14 +168,16 @@ def walk(
     a time, whatever streams they are on (pytorch#186335). Without overlap (gloo) collectives run on
     the compute stream. Compiled blocks fuse their memory-bound operations. What leaves the GPU is
     priced by `offload`; a second run without it shows how much of the waiting that is. Operations
-    that other scripts have as well are taken from `works`, those of the same GPU.
+    that other scripts have as well are taken from `works`, those of the same GPU. Collectives that
+    are `free` take no time.
     """
     works = works or Works(gpu, fuses)
-    prices = Prices(works, wires, host, offload)
+    prices = Prices(works, wires, host, offload, free)
     ran = _run(script, prices, overlaps=overlaps)
-    step, sums, waits = ran.end, _sums(script, prices), 0.0
-    if sums["offload_seconds"]:
-        other = _run(script, Prices(works, wires, host, None), overlaps=overlaps)
+    step, kinds, waits = ran.end, sums(script.calls(), prices), 0.0
+    del kinds["kernels_seconds"]
+    if kinds["offload_seconds"]:
+        other = _run(script, Prices(works, wires, host, None, free), overlaps=overlaps)
         waits = step - ran.compute - (other.end - other.compute)
         waits = max(0.0, waits)  # a copy can put off the kernels that a collective slows down
     return Timing(
@@ -182,7 +185,7 @@ def walk(
         compute_seconds=ran.compute,
         host_seconds=ran.idle,
         exposed_offload_seconds=waits,
-        **sums,
+        **kinds,
     )
 
 
@@ -192,23 +195,26 @@ def _run(script: Script, prices: Prices, *, overlaps: bool) -> _Walk:
     return walk
 
 
-def _sums(script: Script, prices: Prices) -> dict[str, float]:
+def sums(calls: Iterable[tuple[Event, int]], prices: Mapping[Event, EventPrice]) -> dict[str, Size]:
     """Seconds by kind of all that takes as long whenever it happens."""
-    communication = offload = matmul = attention = optimizer = 0.0
-    for event, times in script.calls():
-        kernels, sent, moved, _, _, work = prices[event]
-        communication += times * sent
-        offload += times * moved
+    zero: Size = 0.0
+    communication = offload = matmul = attention = optimizer = all_kernels = zero
+    for event, times in calls:
+        _, kernels, sent, moved, _, _, work = prices[event]
+        communication = communication + times * sent
+        offload = offload + times * moved
         on_gpu = event.stream == "compute"
         if on_gpu:
-            matmul += times * work.matmul_seconds
-            attention += times * work.attention_seconds
+            matmul = matmul + times * work.matmul_seconds
+            attention = attention + times * work.attention_seconds
+            all_kernels = all_kernels + times * kernels
         if event.phase == "optimizer":
-            optimizer += times * (moved + kernels * on_gpu)
+            optimizer = optimizer + times * (moved + kernels * on_gpu)
     return {
         "communication_seconds": communication,
         "offload_seconds": offload,
         "matmul_seconds": matmul,
         "attention_seconds": attention,
         "optimizer_seconds": optimizer,
+        "kernels_seconds": all_kernels,
     }

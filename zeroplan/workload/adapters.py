@@ -107,14 +107,19 @@ def packed(operation: Operation, weight: Parameter, tuning: Tuning) -> Operation
 def _packed(weight: Parameter, tuning: Tuning) -> Parameter:
     """Return the parameter that holds a quantised weight: for 4 bits one long column of bytes."""
     if tuning.quantization == "int8":
-        rows = weight.shape[0]
-        return replace(weight, packed_itemsize=1, constants_bytes=int(round_up(rows * FP32)))
+        return replace(
+            weight,
+            packed_itemsize=1,
+            unpacked_elements=weight.elements,
+            constants_bytes=int(round_up(weight.shape[0] * FP32)),
+        )
     sizes = constant_sizes(weight.elements, double=tuning.double)
     elements = int(ceil_div(ceil_div(weight.elements, 2), tuning.storage_itemsize))
     return replace(
         weight,
         shape=(elements, 1),
         packed_itemsize=tuning.storage_itemsize,
+        unpacked_elements=weight.elements,
         constants_bytes=int(sum(round_up(size) for size in sizes)),
     )
 

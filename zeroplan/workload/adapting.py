@@ -190,12 +190,14 @@ class _Tuner:
         """Take an operation in; what it makes asks for a gradient if anything it reads does."""
         inputs = tuple([self._current(t) for t in operation.inputs])
         parameters = tuple([self._parameter(p, adapter=adapter) for p in operation.parameters])
-        trained = any(p.gets_gradient for p in parameters)
+        shares = tuple([self._parameter(p, adapter=adapter) for p in operation.shares])
+        weights = (*parameters, *shares)
+        trained = any(p.gets_gradient for p in weights)
         asking = [t for t in inputs if t.differentiable]
         runs = trained or bool(asking)
         for tensor in operation.outputs:
             self.now[tensor] = self._made(tensor, runs=runs)
-        lost = operation.exchanges and operation.parameters and not trained
+        lost = operation.exchanges and weights and not trained
         temporaries = () if lost else operation.backward_temporaries
         if operation.kernel == "attention":  # its kernel makes the gradients of q, k and v at once
             unasked = (t.bytes for t in inputs if not t.differentiable)
@@ -206,6 +208,7 @@ class _Tuner:
                 inputs=inputs,
                 outputs=tuple([self._current(t) for t in operation.outputs]),
                 parameters=parameters,
+                shares=shares,
                 opens=tuple(self._summing(operation.opens)),
                 closes=tuple(self._summing(operation.closes)),
                 saved=tuple(self._saved(operation, inputs, trained=trained)) if runs else (),

@@ -7,6 +7,7 @@ from zeroplan.records import dataclass
 from zeroplan.spec.architecture import Architecture, Attention, Block, Component, Role
 from zeroplan.spec.latent_attention import LatentAttention
 from zeroplan.spec.moe import MixtureOfExperts
+from zeroplan.units import Size
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import Unit, Workload, workload
 
@@ -179,24 +180,18 @@ def count_flop(work: Workload) -> FlopCount:
     )
 
 
-def parameter_counts(architecture: Architecture, work: Workload) -> tuple[int, int]:
+def parameter_counts(work: Workload) -> tuple[int, int]:
     """Return all parameters and those that are trained; a packed weight counts as what it was."""
-    trained = 0
-    packs = work.batch.tuning is not None and work.batch.tuning.quantization != "none"
-    adapters = total = 0
+    total = trained = 0
     for unit, repeats in Counter(work.units).items():
         for parameter in unit.parameters:
             if parameter.tied_to is None:
-                total += repeats * parameter.elements
+                total += repeats * (parameter.unpacked_elements or parameter.elements)
                 trained += repeats * parameter.elements * parameter.trainable
-                adapters += repeats * parameter.elements * (".lora_" in parameter.name)
-    if packs:
-        whole = workload(architecture, Batch())
-        total = adapters + sum(_elements_by_role(whole).values())
     return total, trained
 
 
-def training_flop_per_token(work: Workload) -> float:
+def training_flop_per_token(work: Workload) -> Size:
     """Return the FLOPs of forward and backward per token, recomputation aside [FLOP/token].
 
     Backward is two passes where everything is trained; a frozen weight needs no gradient, and
@@ -209,7 +204,7 @@ def training_flop_per_token(work: Workload) -> float:
         for unit, repeats in Counter(work.units).items()
         for operation in unit.operations
     )
-    return float(flop / work.batch.tokens)
+    return flop / work.batch.tokens
 
 
 def model_flop_per_token(

@@ -24,6 +24,8 @@ class _Weights:
 
     parameters: tuple[Parameter, ...]
     """Those whose gradient starts here: backward meets the last expert first."""
+    shares: tuple[Parameter, ...]
+    """Those of which this is a part, where another expert's does."""
     elements: int
     """Of one expert. [elements]"""
     zeros: tuple[Size, ...] = ()
@@ -64,12 +66,12 @@ def _of_expert(
     elements = sum(each.elements for each in stored) // part.experts
     if part.storage == "modules":
         own = len(stored) // part.experts
-        return _Weights(stored[index * own : (index + 1) * own], elements)
+        return _Weights(stored[index * own : (index + 1) * own], (), elements)
     size = tape.batch.parameter_itemsize
     one = elements * size
     if index + 1 == part.experts:
-        return _Weights(stored, elements, (one,))
-    return _Weights((), elements, (one, *(each.elements * size for each in stored)))
+        return _Weights(stored, (), elements, (one,))
+    return _Weights((), stored, elements, (one, *(each.elements * size for each in stored)))
 
 
 def shares(routed: Size, experts: int, imbalance: float) -> Iterator[Size]:
@@ -113,7 +115,10 @@ def _picked(
 
 
 def _product(tape: Tape, x: Tensor, width: int, name: str, weights: _Weights) -> Tensor:
-    """Multiply by one expert's weight, of which autocast casts a copy that backward needs."""
+    """Multiply by one expert's weight, of which autocast casts a copy that backward needs.
+
+    One that no token chose is not run: nobody reads its weight.
+    """
     x = cast(tape, x, tape.itemsize, f"{name} input")
     copies: tuple[Tensor, ...] = ()
     if tape.batch.autocast:
@@ -127,10 +132,12 @@ def _product(tape: Tape, x: Tensor, width: int, name: str, weights: _Weights) ->
             inputs=(x, *copies),
             outputs=(out,),
             parameters=weights.parameters,
+            shares=weights.shares,
             saved=(x, *copies),
             backward_temporaries=weights.zeros,
-            matmuls=(Matmul(m=x.rows, n=width, k=x.width),),
+            matmuls=(Matmul(m=x.rows, n=width, k=x.width, count=minimum(1, x.rows)),),
             module=f"{tape.prefix}experts",
+            exchanges=True,
         )
     )
     return out

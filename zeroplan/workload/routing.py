@@ -60,6 +60,7 @@ def _logits(tape: Tape, x: Tensor, part: MixtureOfExperts) -> Tensor:
             saved=(wide, copy),
             matmuls=(Matmul(m=x.rows, n=part.experts, k=x.width),),
             module=f"{tape.prefix}router",
+            exchanges=True,
         )
     )
     return logits

@@ -41,6 +41,8 @@ class Parameter:
     """Used by a matmul, so that autocast keeps a low-precision copy until backward."""
     packed_itemsize: int = 0
     """Bytes per element of a quantised weight, which is stored and used as it is; 0: it is none."""
+    unpacked_elements: int = 0
+    """Of a quantised weight before it was packed; 0: it is none. [elements]"""
     flattened: bool = False
     """Frozen, but a view of a flat parameter that is trained: autograd makes a gradient all the
     same."""
@@ -139,6 +141,8 @@ class Operation:
     """The leaf `nn.Module` that runs it; empty for a function of the enclosing module."""
     exchanges: bool = False
     """A product: what it saves of one operand serves the other one's gradient alone."""
+    shares: tuple[Parameter, ...] = ()
+    """Weights of which it uses a part, and whose gradient another operation starts."""
     wanted: int = 2
     """Of a product: the operands whose gradient is wanted. [count]"""
     runs_backward: bool = True

@@ -1,0 +1,140 @@
+"""A plan priced among many is the plan priced alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeroplan.errors import SpecError
+from zeroplan.estimation.answer import answer
+from zeroplan.estimation.many import VERDICTS, Batches, Figures, figures
+from zeroplan.estimation.record import StrategyEstimate
+from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.records import replace
+from zeroplan.spec.toml import load_spec
+
+SECONDS = 1e-12
+"""Of the step's seconds."""
+
+GPUS = ("h100-sxm5-80gb", "a100-sxm4-80gb")
+LINKS = ("ib", "ethernet-25g", "ethernet-1g")
+
+
+@st.composite
+def structures(draw: st.DrawFn) -> dict[str, Any]:
+    """Keys of a run on two nodes of a structure that any strategy may have."""
+    strategies = (
+        "ddp",
+        "zero0",
+        "zero1",
+        "zero2",
+        "zero3",
+        "fsdp1",
+        "fsdp2",
+        "hsdp",
+        "torch-zero1",
+    )
+    keys: dict[str, Any] = {
+        "model": draw(st.sampled_from(["qwen3-0.6b", "llama-3.2-1b", "gpt2", "olmoe-1b-7b"])),
+        "strategy": draw(st.sampled_from(strategies)),
+        "gpus": draw(st.sampled_from([8, 16, 64])),
+        "activation_checkpointing": draw(st.sampled_from(["none", "selective", "full", "every-2"])),
+        "loss": draw(st.sampled_from(["fp32-logits", "fused-linear", "chunked"])),
+        "compile": draw(st.booleans()),
+        "backend": draw(st.sampled_from(["nccl", "nccl", "gloo"])),
+        "gradient_clipping": draw(st.sampled_from([0.0, 1.0])),
+    }
+    if keys["strategy"] in ("fsdp2", "hsdp"):
+        keys["reshard_after_forward"] = draw(st.booleans())
+        keys["root_wrap"] = draw(st.sampled_from(["together", "separate"]))
+        keys["offload_parameters"] = draw(st.sampled_from(["none", "none", "cpu"]))
+        keys["all_reduce"] = draw(st.sampled_from(["every", "last"]))
+    if keys["strategy"] in ("zero2", "zero3"):
+        keys["offload_optimizer"] = draw(st.sampled_from(["none", "none", "cpu"]))
+    return keys
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batches:
+    """Batches with as many micro-steps as share a script."""
+    count = draw(st.integers(min_value=1, max_value=4))
+    several = draw(st.booleans())
+    least, most = (4, 60) if several else (1, 3)
+    steps = draw(st.lists(st.integers(least, most), min_size=1, max_size=3 if several else 1))
+    numbers = st.lists(st.sampled_from([1, 2, 3, 8]), min_size=count, max_size=count)
+    lengths = st.lists(st.sampled_from([128, 512, 2048]), min_size=count, max_size=count)
+    return Batches(
+        micro_batch_size=np.array(draw(numbers)),
+        sequence_length=np.array(draw(lengths)),
+        gradient_accumulation_steps=np.array([[each] * count for each in steps]),
+    )
+
+
+def _questions(keys: dict[str, Any]) -> list[Question]:
+    return [resolve(load_spec(**keys, gpu=gpu, link=link)) for gpu in GPUS for link in LINKS]
+
+
+def _alone(question: Question, size: int, length: int, steps: int) -> StrategyEstimate:
+    training = replace(
+        question.run.training,
+        micro_batch_size=size,
+        sequence_length=length,
+        gradient_accumulation_steps=steps,
+    )
+    return answer(replace(question, run=replace(question.run, training=training))).estimates[0]
+
+
+def _assert_equal(found: Figures, batch: Batches, questions: list[Question]) -> None:
+    for steps, place, machine in np.ndindex(found.verdict.shape):
+        size, length, count = (
+            int(each)
+            for each in (
+                batch.micro_batch_size[place],
+                batch.sequence_length[place],
+                batch.gradient_accumulation_steps[steps, place],
+            )
+        )
+        alone = _alone(questions[machine], size, length, count)
+        at = (steps, place, machine)
+        for name in ("peak_allocated_bytes", "reserved_bytes", "device_bytes", "usable_bytes"):
+            assert getattr(found, name)[at] == getattr(alone.memory, name), (name, at)
+        assert VERDICTS[found.verdict[at]] in (alone.verdict, alone.memory.host_verdict)
+        assert round(found.inter_node_wire_bytes[at]) == alone.communication.inter_node_wire_bytes
+        tolerance = SECONDS * (alone.time.step_seconds or 0.0)
+        for name in _seconds():
+            expected = getattr(alone.time, name)
+            assert getattr(found, name)[at] == pytest.approx(expected, abs=tolerance), (name, at)
+        for name in ("tokens_per_second_per_gpu", "model_flops_utilization"):
+            expected = getattr(alone.time, name)
+            assert getattr(found, name)[at] == pytest.approx(expected, rel=SECONDS), (name, at)
+
+
+def _seconds() -> tuple[str, ...]:
+    kinds = ("step", "low", "high", "compute", "communication", "exposed_communication")
+    return tuple(f"{kind}_seconds" for kind in kinds)
+
+
+def _check(keys: dict[str, Any], batch: Batches) -> None:
+    try:
+        questions = _questions(keys)
+    except SpecError:
+        return
+    found = figures(questions, questions[0].strategies[0], batch)
+    _assert_equal(found, batch, questions)
+
+
+@settings(max_examples=12, deadline=None)
+@given(structures(), batches())
+def test_a_plan_among_many_is_the_plan_alone(keys: dict[str, Any], batch: Batches) -> None:
+    _check(keys, batch)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(structures(), batches())
+def test_thousands_of_plans_among_many_are_the_plans_alone(
+    keys: dict[str, Any], batch: Batches
+) -> None:
+    _check(keys, batch)

@@ -1,0 +1,192 @@
+"""The best of many plans is what trying every one of them finds."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zeroplan import estimate, plan, sweep
+from zeroplan.errors import SpecError, UsageError
+from zeroplan.search.journal import Journal
+from zeroplan.search.plan import search
+from zeroplan.search.record import Search
+from zeroplan.search.space import Space, space_of
+from zeroplan.spec.toml import by_dotted_key
+
+AXES: dict[str, list[object]] = {
+    "strategy": ["ddp", "zero1", "zero2", "zero3", "fsdp2"],
+    "gpus": [8, 16],
+    "micro_batch_size": [1, 2, 4, 16],
+    "sequence_length": [1024, 4096],
+    "gradient_accumulation_steps": [1, 2, 5, 8],
+    "activation_checkpointing": ["none", "selective", "full"],
+    "link": ["ib", "ethernet-25g"],
+    "loss": ["fp32-logits", "fused-linear"],
+}
+PRICES = {"": 2.0}
+
+
+def _small_space(seed: int) -> dict[str, Any]:
+    """Draw up to three values for each of some keys."""
+    draw = random.Random(seed)
+    keys: dict[str, Any] = {"model": draw.choice(["llama-3.2-1b", "qwen3-4b", "8b"])}
+    for name, values in AXES.items():
+        keys[name] = draw.sample(values, draw.choice([1, 1, 2]))
+    return keys
+
+
+def _by_trying(keys: dict[str, Any], objective: str) -> float | None:
+    """Return the best figure that single estimates find; None where none fits."""
+    lists = [each if isinstance(each, list) else [each] for each in keys.values()]
+    best: list[float] = []
+    for values in itertools.product(*lists):
+        one = dict(zip(keys, values, strict=True))
+        found = estimate(**one).estimates[0]
+        if found.verdict == "fits":
+            speed = (found.time.tokens_per_second_per_gpu or 0.0) * one["gpus"]
+            headroom = found.memory.headroom_bytes or 0
+            figures = {
+                "fastest": -speed,
+                "cheapest": one["gpus"] / speed,
+                "fewest-gpus": one["gpus"],
+                "most-headroom": -headroom,
+            }
+            best.append(figures[objective])
+    return min(best, default=None)
+
+
+def _figure(found: Search) -> float | None:
+    best = found.chosen
+    if best is None:
+        return None
+    return {
+        "fastest": -best.tokens_per_second,
+        "cheapest": best.gpus / best.tokens_per_second,
+        "fewest-gpus": best.gpus,
+        "most-headroom": -best.headroom_bytes,
+    }[found.objective]
+
+
+def _assert_best(seed: int, objective: Any) -> None:
+    keys = _small_space(seed)
+    found = plan(objective=objective, prices=PRICES, **keys)
+    assert _figure(found) == pytest.approx(_by_trying(keys, objective), rel=1e-9)
+
+
+@pytest.mark.parametrize("objective", ["fastest", "cheapest", "fewest-gpus", "most-headroom"])
+def test_the_best_is_what_trying_every_plan_finds(objective: str) -> None:
+    _assert_best(1, objective)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(50))
+def test_the_best_of_fifty_small_spaces_is_what_trying_every_plan_finds(seed: int) -> None:
+    _assert_best(seed, ("fastest", "cheapest", "fewest-gpus", "most-headroom")[seed % 4])
+
+
+def _toy_space(**changed: object) -> Space:
+    keys: dict[str, object] = {
+        "model": "llama-3.2-1b",
+        "strategy": ["ddp", "fsdp2"],
+        "micro_batch_size": [1, 64],
+    }
+    return space_of(by_dotted_key(keys | changed))
+
+
+def test_a_search_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    space, file = _toy_space(), tmp_path / "search.jsonl"
+    whole = search(space, "fastest", prices={}, journal=Journal(file, space))
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(lines[:2]) + lines[2][:20], encoding="utf-8")
+    again = Journal(file, space)
+    assert list(again.known) == [0]
+    assert search(space, "fastest", prices={}, journal=again).to_dict() == whole.to_dict()
+
+
+def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "search.jsonl"
+    Journal(file, _toy_space())
+    with pytest.raises(SpecError, match=r"is not of this search"):
+        Journal(file, _toy_space(gpus=[16]))
+    with pytest.raises(UsageError, match=r"--resume .*: No such file"):
+        Journal(tmp_path / "nowhere" / "search.jsonl", _toy_space())
+
+
+def test_an_interrupted_search_tells_the_best_so_far() -> None:
+    def stop(done: int, total: int) -> None:
+        del total
+        if done == 1:
+            raise KeyboardInterrupt
+
+    found = search(_toy_space(), "fastest", prices={}, progress=stop)
+    assert found.interrupted
+    assert found.chosen is not None
+    assert found.chosen.keys["sharding.strategy"] == "ddp"
+
+
+def test_processes_find_what_one_finds() -> None:
+    space = _toy_space()
+    assert search(space, "fastest", prices={}, workers=2) == search(space, "fastest", prices={})
+
+
+def test_a_global_batch_sets_the_micro_steps() -> None:
+    found = plan(
+        model="llama-3.2-1b",
+        strategy="fsdp2",
+        gpus=8,
+        micro_batch_size=[1, 2, 3],
+        global_batch_size=64,
+    )
+    assert found.chosen is not None
+    keys = found.chosen.keys
+    size, steps = (
+        keys[f"training.{name}"] for name in ("micro_batch_size", "gradient_accumulation_steps")
+    )
+    assert isinstance(size, int)
+    assert isinstance(steps, int)
+    assert size * steps * 8 == 64
+    (refused,) = found.refused
+    assert "global_batch_size = 64" in refused.why
+
+
+def test_a_near_miss_says_what_it_lacks() -> None:
+    found = plan(model="8b", gpus=8, strategy="fsdp2", micro_batch_size=[2, 6])
+    assert found.chosen is not None
+    assert found.near_misses
+    for miss in found.near_misses:
+        assert miss.choice.tokens_per_second > found.chosen.tokens_per_second
+        assert "GiB of 79.1 GiB" in miss.why
+
+
+def test_cheapest_needs_prices() -> None:
+    with pytest.raises(SpecError, match=r"no price is known for h100-sxm5-80gb.*--price"):
+        plan(model="llama-3.2-1b", strategy="fsdp2", objective="cheapest")
+
+
+def test_a_sweep_has_a_row_for_each_combination() -> None:
+    table = sweep(
+        model="llama-3.2-1b", strategy=["ddp", "fsdp2"], micro_batch_size=[1, 2], gpus=[8, 16]
+    )
+    assert len(table) == 8
+    row = table[(table.strategy == "ddp") & (table.micro_batch_size == 2) & (table.gpus == 16)]
+    alone = estimate(model="llama-3.2-1b", strategy="ddp", micro_batch_size=2, gpus=16).estimates[0]
+    assert row.device_bytes.item() == alone.memory.device_bytes
+    assert row.step_seconds.item() == pytest.approx(alone.time.step_seconds)
+
+
+def test_what_cannot_be_is_counted_and_told() -> None:
+    table = sweep(model="llama-3.2-1b", strategy="hsdp", gpus=16, shard_size=[8, 5])
+    assert len(table) == 1
+    ((why, plans),) = table.attrs["refused"].items()
+    assert "5 does not divide" in why
+    assert plans == 1
+
+
+def test_json_has_no_number_that_is_none() -> None:
+    found = plan(model="8b", gpus=8, strategy=["ddp", "fsdp2"])
+    told = json.loads(found.to_json())
+    assert told["estimate"]["estimates"][0]["strategy"] == "fsdp2"
+    assert told["plans"] > told["fitting"] > 0

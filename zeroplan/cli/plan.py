@@ -1,0 +1,238 @@
+"""`zeroplan plan`: which configuration."""
+
+import os
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from zeroplan.cli.files import write_by
+from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
+from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
+from zeroplan.cli.progress import counted
+from zeroplan.errors import UsageError, perhaps
+
+if TYPE_CHECKING:
+    from zeroplan.search.record import Search
+    from zeroplan.search.space import Space
+
+__all__ = ["EXAMPLES", "app"]
+
+EXAMPLES: Final = (
+    "zeroplan plan --model 70b --gpus 64 --link ib",
+    "zeroplan plan -m 8b --min-gpus --sequence-length 8192",
+    "zeroplan plan -m 8b -n 8..64 --objective cheapest --price 2.5",
+    "zeroplan plan -m 70b -n 64 --global-batch-size 1024 --csv plans.csv",
+)
+
+OBJECTIVES: Final = ("fastest", "cheapest", "fewest-gpus", "most-headroom")
+SEARCH: Final = "Search"
+MOST_GPUS: Final = 4096
+"""Up to where `--min-gpus` looks. [count]"""
+
+INTERRUPTED: Final = 130
+SMALL: Final = 24
+"""Structures that one process searches sooner than others are started. [count]"""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(cls=SpecCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
+@takes_several
+def plan(
+    asked: Asked,
+    *,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="WORD",
+            help="What is best: fastest, cheapest, fewest-gpus or most-headroom.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "fastest",
+    min_gpus: Annotated[
+        bool,
+        typer.Option(
+            "--min-gpus",
+            help="The fewest GPUs on which it fits: 1, 2, 4 ... unless --gpus says which to try.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
+    global_batch_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Sequences of all GPUs per step; micro-steps follow from it.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USD",
+            help="Price of a GPU-hour, of all GPUs (2.5) or of each (h100-sxm5-80gb=2.5,...).",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    allow_tight: Annotated[
+        bool,
+        typer.Option(
+            "--allow-tight",
+            help="Take plans within the uncertainty of the memory's limit, too.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Processes that search; one for each core where there is much to do.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep what is found in this file, and go on from what is there.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    profiles: ProfilesFolder = None,
+    to_csv: Annotated[
+        str | None,
+        typer.Option(
+            "--csv", metavar="FILE", help="Write every plan as a line.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    to_parquet: Annotated[
+        str | None,
+        typer.Option(
+            "--parquet",
+            metavar="FILE",
+            help="The same as Parquet; needs pyarrow.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the best configuration among all combinations of the values given.
+
+    A flag takes several values: 1,2,4 or 8..64, which doubles.
+    What is not given is tried: strategies, micro-batch sizes, ways of
+    checkpointing and of resharding.
+    """
+    wanted = _objective("fewest-gpus" if min_gpus else objective)
+    space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
+    if to_csv or to_parquet:
+        _write_all(space, to_csv, to_parquet)
+    found = _search(
+        space,
+        wanted,
+        prices=_prices(price),
+        allow_tight=allow_tight,
+        workers=workers,
+        resume=resume,
+        quiet=as_json,
+    )
+    if as_json:
+        sys.stdout.write(f"{found.to_json()}\n")
+    else:
+        from zeroplan.report.plan import plan_text  # noqa: PLC0415  # not for --json
+        from zeroplan.report.terminal import page  # noqa: PLC0415
+
+        sys.stdout.write(plan_text(found, page(), command=_command(space, found)))
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if found.chosen is None:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _objective(word: str) -> Any:
+    if word not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise UsageError(f"--objective {word!r}: use one of {known}.{perhaps(word, OBJECTIVES)}")
+    return word
+
+
+def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | None) -> "Space":
+    from zeroplan.search.plan import TRIED  # noqa: PLC0415  # not for --help
+    from zeroplan.search.space import space_of  # noqa: PLC0415
+
+    values = {**TRIED, **asked.values, **asked.varied}
+    if min_gpus and "cluster.gpus" not in {*asked.values, *asked.varied}:
+        doublings = range(MOST_GPUS.bit_length())
+        values["cluster.gpus"] = [1 << doubling for doubling in doublings]
+    size = None if batch is None else _count("--global-batch-size", batch)
+    return space_of(values, global_batch_size=size, profiles=profiles)
+
+
+def _count(option: str, text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"{option} {text!r}: use a whole number of 1 or more.")
+    return int(text)
+
+
+def _prices(text: str | None) -> dict[str, float]:
+    """Read prices of a GPU-hour: one for all, or one for each. [USD]"""
+    if text is None:
+        return {}
+    from zeroplan.estimation.budget import parse_price  # noqa: PLC0415
+
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        gpu, given, usd = part.strip().rpartition("=")
+        found[gpu if given else ""] = parse_price(usd) or 0.0
+    return found
+
+
+def _search(
+    space: "Space",
+    objective: Any,
+    *,
+    prices: dict[str, float],
+    allow_tight: bool,
+    workers: str | None,
+    resume: str | None,
+    quiet: bool,
+) -> "Search":
+    from zeroplan.search.journal import Journal  # noqa: PLC0415
+    from zeroplan.search.plan import search  # noqa: PLC0415
+
+    journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
+    several = sum(1 for _ in space.structures()) > SMALL
+    usual = (os.cpu_count() or 1) if several else 1
+    return search(
+        space,
+        objective,
+        prices=prices,
+        allow_tight=allow_tight,
+        journal=journal,
+        progress=None if quiet else counted("structures"),
+        workers=usual if workers is None else _count("--workers", workers),
+    )
+
+
+def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None) -> None:
+    from zeroplan.search.sweep import write_csv, write_parquet  # noqa: PLC0415
+
+    for path, option, write in (
+        (to_csv, "--csv", write_csv),
+        (to_parquet, "--parquet", write_parquet),
+    ):
+        if path is not None:
+            write_by(Path(path), partial(write, space), option)
+
+
+def _command(space: "Space", found: "Search") -> str:
+    """Return the `zeroplan estimate` line of the best plan."""
+    if found.chosen is None:
+        return ""
+    from zeroplan.spec.hints import spelled  # noqa: PLC0415
+
+    given = {**space.fixed, **found.chosen.keys}
+    words = (word for key, value in given.items() for word in (flag(key), spelled(value)))
+    return shlex.join(("zeroplan", "estimate", *words))

@@ -1,0 +1,206 @@
+"""What makes a run fit: single changes first, then two at once, the cheapest in GPU time first."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from zeroplan.estimation.changes import Candidate, remedy, tried_out
+from zeroplan.estimation.choice import Chosen, choose
+from zeroplan.estimation.explain_case import case_of
+from zeroplan.estimation.explain_record import Remedy, document
+from zeroplan.estimation.explain_remedies import candidates
+from zeroplan.estimation.record import StrategyEstimate
+from zeroplan.records import dataclass
+from zeroplan.rows import html
+from zeroplan.sharding.strategies import COMPARED
+from zeroplan.spec.run import Run
+
+__all__ = ["MakeItFit", "make_it_fit"]
+
+MOST: Final = 3
+"""Changes that are told."""
+
+PAIRS: Final = 80
+"""Pairs that are tried at most, those first that together save most of what is missing."""
+
+LIKELY: Final = 0.8
+"""Share of what is missing that two changes must save alone for both to be tried at once: they may
+help each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MakeItFit:
+    """What makes a run fit."""
+
+    inputs: Run
+    chosen: str
+    estimate: StrategyEstimate
+    fits: bool
+    """Whether it does as it is."""
+    missing_bytes: int
+    """By how much the device is too small, 0 where it is not."""
+    changes: tuple[Remedy, ...]
+    """What makes it fit, least GPU time per token first; none where it fits already."""
+    nearest: Remedy | None
+    """Where nothing does: what comes nearest."""
+    nearest_missing_bytes: int | None
+    """By how much that is still too big."""
+    tried: int
+    """Changes that were tried, pairs among them."""
+    notes: tuple[str, ...]
+
+    @property
+    def answered(self) -> bool:
+        """Whether it fits, or can be made to."""
+        return self.fits or bool(self.changes)
+
+    def to_json(self) -> str:
+        """Return the answer as one JSON document; a figure that is not a number is a bug."""
+        return document(self)
+
+    def _repr_html_(self) -> str:
+        from zeroplan.estimation.advice_tables import fit_tables  # noqa: PLC0415  # a cycle
+
+        return "".join(html(table) for table in fit_tables(self))
+
+
+class _Tried(NamedTuple):
+    candidate: Candidate
+    then: StrategyEstimate
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Which keys it sets: of several values of one the cheapest is told."""
+        return tuple(sorted(self.candidate.keys))
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """GPU time per token [s], then the number of keys."""
+        return 1 / (self.then.time.tokens_per_second_per_gpu or 1e-9), len(self.candidate.keys)
+
+
+def make_it_fit(
+    run: Run | None = None, *, profiles: Path | None = None, **keys: object
+) -> MakeItFit:
+    """Find the cheapest changes with which a run fits.
+
+    Parameters and errors are those of `explain`.
+
+    Examples
+    --------
+    >>> make_it_fit(model="8b", gpus=8, strategy="ddp").changes[0].verdict
+    'fits'
+
+    """
+    chosen = choose(run, profiles, keys)
+    now = chosen.estimate
+    if now.fits:
+        return _told(chosen, (), ())
+    single = list(_singles(chosen, profiles))
+    fitting = _cheapest(each for each in single if each.then.fits)
+    tried = single
+    if len(fitting) < MOST:
+        pairs = list(_pairs(chosen, single, profiles))
+        tried = single + pairs
+        fitting = [*fitting, *_cheapest(each for each in pairs if each.then.fits)]
+    return _told(chosen, tuple(fitting[:MOST]), tuple(tried))
+
+
+def _told(chosen: Chosen, found: tuple[_Tried, ...], tried: tuple[_Tried, ...]) -> MakeItFit:
+    now = chosen.estimate
+    nearest = None
+    if tried and not found:
+        nearest = min(tried, key=lambda each: _missing(each.then))
+    return MakeItFit(
+        inputs=chosen.inputs,
+        chosen=chosen.why,
+        estimate=now,
+        fits=now.fits,
+        missing_bytes=max(0, _missing(now)),
+        changes=tuple(remedy(each.candidate, now, each.then) for each in found),
+        nearest=None if nearest is None else remedy(nearest.candidate, now, nearest.then),
+        nearest_missing_bytes=None if nearest is None else _missing(nearest.then),
+        tried=len(tried),
+        notes=chosen.notes,
+    )
+
+
+def _singles(chosen: Chosen, profiles: Path | None) -> Iterator[_Tried]:
+    case = case_of(chosen.question, chosen.estimate, profiles)
+    known = set[tuple[tuple[str, object], ...]]()
+    for candidate in (*_more(chosen), *candidates(case)):
+        told = tuple(sorted(candidate.keys.items()))
+        then = None if told in known else _try(chosen, candidate, profiles)
+        known.add(told)
+        if then is not None:
+            yield _Tried(candidate, then)
+
+
+def _more(chosen: Chosen) -> Iterator[Candidate]:
+    """Yield what goes further than the remedies of an explanation."""
+    run, per_node = chosen.question.run, chosen.question.wires.gpus_per_node
+    batch, steps = run.training.micro_batch_size, run.training.gradient_accumulation_steps
+    gpus = run.cluster.gpus
+    for strategy in COMPARED:
+        if strategy != chosen.estimate.strategy:
+            yield Candidate({"sharding.strategy": strategy}, (), "another wrapper")
+    for smaller in range(batch - 1, 0, -1):
+        if batch % smaller == 0:
+            keys: dict[str, object] = {
+                "training.micro_batch_size": smaller,
+                "training.gradient_accumulation_steps": steps * (batch // smaller),
+            }
+            yield Candidate(keys, (), f"{batch // smaller} times the micro-steps, smaller matmuls")
+    if run.sharding.shard_size is not None or run.sharding.replicate_size is not None:
+        whole: dict[str, object] = {"sharding.shard_size": None, "sharding.replicate_size": None}
+        yield Candidate(whole, (), "all ranks share the state")
+    everything: dict[str, object] = {
+        "sharding.offload_parameters": "cpu",
+        "sharding.offload_optimizer": "cpu",
+    }
+    yield Candidate(everything, (), "all states in host memory, the CPU updates")
+    for factor in (2, 4, 8):
+        many = max(gpus * factor, per_node) if gpus < per_node else gpus * factor
+        share = steps // factor if steps % factor == 0 else steps
+        more: dict[str, object] = {"cluster.gpus": many}
+        if share != steps:
+            more["training.gradient_accumulation_steps"] = share
+        same = "the same batch" if share != steps else f"{many // gpus} times the batch"
+        yield Candidate(more, (), f"{many // gpus} times the GPUs, {same}")
+
+
+def _pairs(chosen: Chosen, single: list[_Tried], profiles: Path | None) -> Iterator[_Tried]:
+    """Try two changes at once where each saves something and both together may suffice."""
+    missing = _missing(chosen.estimate)
+    saving = [(each, missing - _missing(each.then)) for each in single if not each.then.fits]
+    saving = [(each, saved) for each, saved in saving if saved > 0]
+    likely = [
+        (first_saved + second_saved, first.candidate, second.candidate)
+        for (first, first_saved), (second, second_saved) in combinations(saving, 2)
+        if not first.candidate.keys.keys() & second.candidate.keys.keys()
+        and first_saved + second_saved >= LIKELY * missing
+    ]
+    likely.sort(key=lambda row: -row[0])
+    for _, first, second in likely[:PAIRS]:
+        both = Candidate({**first.keys, **second.keys}, (), f"{first.why}; {second.why}")
+        then = _try(chosen, both, profiles)
+        if then is not None:
+            yield _Tried(both, then)
+
+
+def _try(chosen: Chosen, candidate: Candidate, profiles: Path | None) -> StrategyEstimate | None:
+    return tried_out(chosen.question, chosen.estimate.strategy, candidate.keys, profiles)
+
+
+def _cheapest(tried: Iterator[_Tried]) -> list[_Tried]:
+    """Sort by cost and keep the cheapest of each kind."""
+    kinds: dict[tuple[str, ...], _Tried] = {}
+    for each in sorted(tried, key=lambda found: found.cost):
+        kinds.setdefault(each.kind, each)
+    return list(kinds.values())
+
+
+def _missing(found: StrategyEstimate) -> int:
+    """By how much the device is too small. [B]"""
+    return -(found.memory.headroom_bytes or 0)

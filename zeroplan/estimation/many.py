@@ -1,0 +1,243 @@
+"""Many plans at once: one structure, its step written once, priced for batches and machines."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from zeroplan.comm.collectives import inter_node_wire_bytes
+from zeroplan.compute.gpu import gpu_price
+from zeroplan.compute.offload import offload_price
+from zeroplan.estimation.answer import plan_for
+from zeroplan.estimation.resolve import Question, ranks_per_node
+from zeroplan.estimation.time import use_of
+from zeroplan.memory.device import device_memory
+from zeroplan.memory.host import host_memory
+from zeroplan.memory.many import Heights, heights
+from zeroplan.records import dataclass, fields, replace
+from zeroplan.schedule import script
+from zeroplan.schedule.events import Event, Script
+from zeroplan.schedule.plan import Plan, inputs
+from zeroplan.schedule.stretches import FEWEST_PERIODS
+from zeroplan.sharding.strategies import Sharding
+from zeroplan.timing.band import step_band
+from zeroplan.timing.host import host_price
+from zeroplan.timing.many import of_micro_steps, timings
+from zeroplan.timing.many_prices import Machine, ManyPrices
+from zeroplan.timing.walk import Timing
+
+__all__ = ["VERDICTS", "Batches", "Figures", "figures"]
+
+Array = Any
+
+AT_ONCE: Final = 4096
+"""Plans whose clocks run together: their arrays stay in a processor's cache. [count]"""
+
+VERDICTS: Final = ("fits", "tight", "does_not_fit")
+"""What the codes of a verdict mean, best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batches:
+    """What a GPU computes in a step, for B batches."""
+
+    micro_batch_size: Array
+    """[B]"""
+    sequence_length: Array
+    """[B], or one for all. [tokens]"""
+    gradient_accumulation_steps: Array
+    """[A, B]: each batch with A numbers of micro-steps; all below four are the same number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Figures:
+    """Figures of plans, each an array over [A, batches, machines] of what a record has by name."""
+
+    peak_allocated_bytes: Array
+    reserved_bytes: Array
+    device_bytes: Array
+    usable_bytes: Array
+    verdict: Array
+    """Places in `VERDICTS`, of the device or of the node's host memory, whichever is worse."""
+    host_bytes: Array
+    step_seconds: Array
+    low_seconds: Array
+    high_seconds: Array
+    compute_seconds: Array
+    communication_seconds: Array
+    exposed_communication_seconds: Array
+    tokens_per_second_per_gpu: Array
+    model_flops_utilization: Array
+    inter_node_wire_bytes: Array
+
+
+def figures(
+    questions: Sequence[Question], row: Sharding, batches: Batches, *, priced_up_to: float = inf
+) -> Figures:
+    """Estimate a structure for every batch on every machine.
+
+    Parameters
+    ----------
+    questions
+        One for each machine; they differ in GPU and links alone.
+    row
+        The strategy.
+    batches
+        What to compute; it replaces what the questions say of that.
+    priced_up_to
+        Share of the usable memory up to which plans get times; the others' are nan. [1]
+
+    Raises
+    ------
+    SpecError
+        A GPU does not compute in the dtype asked for.
+
+    """
+    steps = batches.gradient_accumulation_steps
+    told, more = _told(steps)
+    first = questions[0]
+    training = replace(
+        first.run.training,
+        micro_batch_size=batches.micro_batch_size,
+        sequence_length=batches.sequence_length,
+        gradient_accumulation_steps=told,
+    )
+    asked = replace(first, run=replace(first.run, training=training))
+    plan = plan_for(asked, row, {})
+    step = script(plan)
+    memory = _by_machine([*_memories(questions, plan, step, more)], steps.shape)
+    priced = memory["device_bytes"] <= priced_up_to * memory["usable_bytes"]
+    kinds = _timings(questions, plan, step, more, priced)
+    use = [*_uses(questions, plan, steps, kinds)]
+    return Figures(
+        **memory,
+        **_by_machine(use, steps.shape),
+        inter_node_wire_bytes=np.broadcast_to(_sent(step, more)[..., None], priced.shape),
+    )
+
+
+def _told(steps: Array) -> tuple[int, Array]:
+    """Return how many micro-steps a script tells, and how many there are beyond."""
+    least = int(steps.min())
+    if least < FEWEST_PERIODS:
+        if not (steps == least).all():
+            raise AssertionError
+        return least, 0
+    return FEWEST_PERIODS, steps - FEWEST_PERIODS
+
+
+def _heights(plan: Plan, step: Script, more: Array) -> Heights:
+    """Walk the step; micro-steps that it does not tell add what they read, throughout."""
+    found = heights(step)
+    read = more * sum(change.bytes for change in inputs(plan))
+    return Heights(
+        phases={phase: size + read for phase, size in found.phases.items()},
+        pools_bytes={
+            pool: size + read * (pool == "compute") for pool, size in found.pools_bytes.items()
+        },
+    )
+
+
+def _memories(
+    questions: Sequence[Question], plan: Plan, step: Script, more: Array
+) -> Iterator[dict[str, Array]]:
+    found = _heights(plan, step, more)
+    yield from (_memory(question, plan, step, found) for question in questions)
+
+
+def _memory(question: Question, plan: Plan, step: Script, found: Heights) -> dict[str, Array]:
+    highest = reduce(np.maximum, found.phases.values())
+    device = device_memory(highest, found.pools_bytes, question.gpu, plan.groups.communicators)
+    run = question.run
+    host = host_memory(plan, step, ranks_per_node(run), run.cluster.host_memory_bytes)
+    verdict = _verdict(device.device_bytes, device.half_band_bytes, device.usable_bytes)
+    if host.available_bytes is not None:
+        held = np.maximum(host.held_bytes, host.load_bytes * host.checks_loading)
+        verdict = np.maximum(verdict, _verdict(held, host.half_band_bytes, host.available_bytes))
+    return {
+        "peak_allocated_bytes": device.allocated_bytes,
+        "reserved_bytes": device.reserved_bytes,
+        "device_bytes": device.device_bytes,
+        "usable_bytes": device.usable_bytes,
+        "verdict": verdict,
+        "host_bytes": host.held_bytes,
+    }
+
+
+def _verdict(size: Array, half_band: Array, limit: Array) -> Array:
+    """Return places in `VERDICTS`."""
+    return np.where(size + half_band <= limit, 0, np.where(size - half_band <= limit, 1, 2))
+
+
+def _timings(
+    questions: Sequence[Question], plan: Plan, step: Script, more: Array, priced: Array
+) -> Timing:
+    """Run the clocks of plans, as many at once as a cache holds. [A, batches, machines]"""
+    compiled = questions[0].run.model.compile
+    machines = [
+        Machine(
+            gpu=gpu_price(question.gpu, plan.training.compute_dtype),
+            wires=question.wires,
+            offload=offload_price(question.gpu, ranks_per_node(question.run)),
+        )
+        for question in questions
+    ]
+    host = host_price(plan.row, compiled=compiled)
+    prices = ManyPrices(machines, host, priced.shape[1], fuses=compiled)
+    overlaps = questions[0].run.cluster.backend == "nccl"
+    flat = (priced.shape[0], priced.shape[1] * priced.shape[2])
+    found = {entry.name: np.full(flat, np.nan) for entry in fields(Timing)}
+    several = np.broadcast_to(np.asarray(more)[..., None], priced.shape).reshape(flat)
+    places = np.flatnonzero(priced.any(axis=0))
+    for some in np.array_split(places, 1 + len(places) // AT_ONCE) if len(places) else ():
+        each = several[:, some] if np.any(several) else 0
+        timing = timings(step, prices.of(some), more=each, overlaps=overlaps)
+        for name, whole in found.items():
+            whole[:, some] = getattr(timing, name)
+    return Timing(**{name: whole.reshape(priced.shape) for name, whole in found.items()})
+
+
+def _uses(
+    questions: Sequence[Question], plan: Plan, steps: Array, found: Timing
+) -> Iterator[dict[str, Array]]:
+    """Yield for each machine the times and what they say of the GPU. [A, batches]"""
+    for place, question in enumerate(questions):
+        price = gpu_price(question.gpu, plan.training.compute_dtype)
+        timing = Timing(
+            **{entry.name: getattr(found, entry.name)[..., place] for entry in fields(Timing)}
+        )
+        use = use_of(plan, steps, timing.step_seconds, price.peak_flop_per_second)
+        low, high = step_band(timing, question.gpu, question.wires, plan.groups.world)
+        yield {
+            "step_seconds": timing.step_seconds,
+            "low_seconds": low,
+            "high_seconds": high,
+            "compute_seconds": timing.compute_seconds,
+            "communication_seconds": timing.communication_seconds,
+            "exposed_communication_seconds": timing.exposed_communication_seconds,
+            "tokens_per_second_per_gpu": use.tokens_per_second_per_gpu,
+            "model_flops_utilization": use.model_flops_utilization,
+        }
+
+
+def _by_machine(columns: list[dict[str, Array]], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Put the figures of each machine side by side. [A, batches, machines]"""
+    return {
+        name: np.stack([np.broadcast_to(each[name], shape) for each in columns], axis=-1)
+        for name in columns[0]
+    }
+
+
+def _sent(step: Script, more: Array) -> Array:
+    """Return what leaves a node per GPU and step. [B]"""
+    return np.asarray(_crossing(step.calls()) + more * _crossing(of_micro_steps(step)))
+
+
+def _crossing(calls: Iterable[tuple[Event, int]]) -> Array:
+    total: Array = 0
+    for event, times in calls:
+        if event.collective is not None:
+            total = total + times * inter_node_wire_bytes(event.collective)
+    return total

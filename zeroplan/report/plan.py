@@ -1,0 +1,72 @@
+"""What a search found, for a person."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from zeroplan.report.terminal import PROSE_WIDTH, Page, prose, table_text
+from zeroplan.rows import readable, significant
+from zeroplan.search.record import Choice, Search
+from zeroplan.search.tables import tables
+from zeroplan.spec.hints import spelled
+
+__all__ = ["plan_text"]
+
+WORDS: Final = {
+    "fastest": "Fastest",
+    "cheapest": "Cheapest",
+    "fewest-gpus": "Fewest GPUs",
+    "most-headroom": "Most headroom",
+}
+
+
+def plan_text(found: Search, on: Page, *, command: str) -> str:
+    """Return the best plan in words, the tables, and how to look closer.
+
+    Parameters
+    ----------
+    found
+        What was found.
+    on
+        What it is printed on.
+    command
+        The `zeroplan estimate` line that answers for the best plan alone.
+
+    """
+    sheet = replace(on, width=min(on.width, PROSE_WIDTH))
+    parts = [prose(_summary(found), on), *(table_text(each, sheet) for each in tables(found))]
+    if command:
+        parts.append(f"Look closer:\n  {command}\n")
+    refused = [f"- {each.plans:,} plans refused: {each.why}" for each in found.refused]
+    if refused:
+        parts.append(prose(("Notes", *refused), on))
+    return "\n".join(parts)
+
+
+def _summary(found: Search) -> Iterator[str]:
+    if found.interrupted:
+        yield "Interrupted: this is the best so far."
+    yield f"{found.plans:,} plans, {found.fitting:,} fit."
+    best = found.chosen
+    if best is None:
+        yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
+        return
+    yield f"{WORDS[found.objective]}: {_named(best)}."
+    yield (
+        f"{significant(best.step_seconds)} s per step ({significant(best.low_seconds)} to "
+        f"{significant(best.high_seconds)} s), {significant(best.tokens_per_second)} tokens/s of "
+        f"all GPUs together, {readable(best.headroom_bytes, 'B')} of headroom."
+    )
+    if best.usd_per_million_tokens is not None:
+        yield f"{significant(best.usd_per_million_tokens)} USD per million tokens."
+
+
+def _named(choice: Choice) -> str:
+    """Name a plan by the values that make it."""
+    gpus = f"{choice.gpus} {choice.gpu}"
+    others = (
+        f"{key.rpartition('.')[2].replace('_', ' ')} {spelled(value)}"
+        for key, value in choice.keys.items()
+        if key not in ("cluster.gpus", "cluster.gpu", "sharding.strategy")
+    )
+    return ", ".join((f"{choice.keys['sharding.strategy']} on {gpus}", *others))

@@ -1,0 +1,147 @@
+"""Plans in blocks that are priced at once: one structure, its batches, the machines it runs on."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zeroplan.errors import SpecError
+from zeroplan.estimation.many import Batches, Figures, figures
+from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.records import dataclass, replace
+from zeroplan.schedule.stretches import FEWEST_PERIODS
+from zeroplan.search.space import BATCH_KEYS, Space
+from zeroplan.sharding.groups import Groups
+from zeroplan.sharding.strategies import STRATEGIES
+from zeroplan.spec.applies import applies
+from zeroplan.spec.reading import read_run
+
+__all__ = ["Block", "Refusal", "blocks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Plans that cannot be."""
+
+    why: str
+    plans: int
+    """[count]"""
+
+
+class Machines(NamedTuple):
+    """Machines whose groups of ranks are alike."""
+
+    keys: list[dict[str, object]]
+    """What names each, by dotted key."""
+    questions: list[Question]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """Plans of one structure with their figures, arrays over [A, batches, machines]."""
+
+    structure: dict[str, object]
+    """Values by dotted key."""
+    machines: Machines
+    batches: Batches
+    figures: Figures
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of each of the plans. [count]"""
+        return self.machines.questions[0].run.cluster.gpus
+
+    def keys(self, place: int) -> dict[str, object]:
+        """Return the values that make the plan at a place of the flattened arrays."""
+        steps, batch, machine = np.unravel_index(place, self.figures.verdict.shape)
+        numbers = (
+            self.batches.micro_batch_size[batch],
+            self.batches.sequence_length[batch],
+            self.batches.gradient_accumulation_steps[steps, batch],
+        )
+        strategy: Any = self.machines.questions[0].run.sharding.strategy
+        read = {k: v for k, v in self.structure.items() if applies(k, [strategy])}
+        return {
+            **read,
+            **self.machines.keys[machine],
+            **dict(zip(BATCH_KEYS, map(int, numbers), strict=True)),
+        }
+
+
+def blocks(
+    space: Space, structure: dict[str, object], *, priced_up_to: float = inf
+) -> Iterator[Block | Refusal]:
+    """Yield the plans of one structure, and what of it contradicts itself or is not modelled.
+
+    Parameters
+    ----------
+    space
+        What is searched.
+    structure
+        The values of its keys that are neither a batch's nor a machine's.
+    priced_up_to
+        Share of the usable memory up to which plans get times. [1]
+
+    """
+    for found in _machines(space, structure):
+        if isinstance(found, Refusal):
+            yield found
+            continue
+        first = found.questions[0]
+        row = STRATEGIES[first.run.sharding.strategy or "none"]
+        for batches in _batches(space, first):
+            if isinstance(batches, Refusal):
+                yield replace(batches, plans=batches.plans * len(found.questions))
+                continue
+            yield Block(
+                structure=structure,
+                machines=found,
+                batches=batches,
+                figures=figures(found.questions, row, batches, priced_up_to=priced_up_to),
+            )
+
+
+def _machines(space: Space, structure: dict[str, object]) -> Iterator[Machines | Refusal]:
+    """Yield the machines whose groups of ranks are alike, since their steps are."""
+    alike: defaultdict[Groups, Machines] = defaultdict(lambda: Machines([], []))
+    for machine in space.machines():
+        try:
+            question = resolve(read_run(space.fixed, structure, machine), space.profiles)
+        except SpecError as error:
+            yield Refusal(why=str(error), plans=space.batches)
+            continue
+        row, cluster = question.strategies[0], question.run.cluster
+        if row.replicates and cluster.gpus <= (cluster.gpus_per_node or 1):
+            continue  # one node has nothing to replicate
+        found = alike[strategy_groups(row, question.run)]
+        found.keys.append(machine)
+        found.questions.append(question)
+    yield from alike.values()
+
+
+def _batches(space: Space, question: Question) -> Iterator[Batches | Refusal]:
+    """Yield what a step may take in, by the number of micro-steps that its script tells."""
+    sizes, lengths, counts = (space.values(key) for key in BATCH_KEYS)
+    length = question.run.training.sequence_length
+    pairs = np.array([(size or 1, each or length) for size in sizes for each in lengths])
+    steps = np.array([[count or 1] * len(pairs) for count in counts])
+    if space.global_batch_size is not None:
+        world = pairs[:, 0] * question.run.cluster.gpus
+        steps = (space.global_batch_size // world * (space.global_batch_size % world == 0))[None]
+    impossible = int((steps == 0).sum())
+    if impossible:
+        why = "a global batch must be a multiple of GPUs times micro-batch size"
+        yield Refusal(
+            why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=impossible
+        )
+    for told in range(1, FEWEST_PERIODS + 1):
+        alike = steps == told if told < FEWEST_PERIODS else steps >= told
+        several, some = alike.any(axis=1), alike.any(axis=0)
+        if some.any():
+            yield Batches(
+                micro_batch_size=pairs[some, 0],
+                sequence_length=pairs[some, 1],
+                gradient_accumulation_steps=steps[np.ix_(several, some)],
+            )

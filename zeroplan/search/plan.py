@@ -1,0 +1,224 @@
+"""From a question with open ends to a configuration."""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+from zeroplan.errors import SpecError
+from zeroplan.estimation.answer import answer
+from zeroplan.estimation.record import Estimate
+from zeroplan.estimation.resolve import resolve
+from zeroplan.search.blocks import Refusal, blocks
+from zeroplan.search.journal import Journal
+from zeroplan.search.record import Choice, Objective, Search
+from zeroplan.search.select import (
+    NEAR,
+    Prices,
+    Remembered,
+    better,
+    frontier,
+    near_misses,
+    remembered,
+    together,
+)
+from zeroplan.search.space import BATCH_KEYS, Space, space_of
+from zeroplan.spec.reading import read_run
+from zeroplan.spec.toml import by_dotted_key
+
+__all__ = ["TRIED", "plan", "search"]
+
+TRIED: Final[dict[str, tuple[object, ...]]] = {
+    "training.micro_batch_size": (1, 2, 4, 8, 16, 32),
+    "training.activation_checkpointing": ("none", "selective", "full"),
+    "sharding.reshard_after_forward": (True, False),
+}
+"""What is tried where nothing is said, besides all strategies."""
+
+SHOWN: Final = 10
+"""Plans that are told of each kind. [count]"""
+
+
+def plan(
+    *,
+    objective: Objective = "fastest",
+    prices: Prices | None = None,
+    allow_tight: bool = False,
+    global_batch_size: int | None = None,
+    profiles: Path | None = None,
+    **keys: object,
+) -> Search:
+    """Find the best configuration.
+
+    Parameters
+    ----------
+    objective
+        fastest (tokens per second of all GPUs), cheapest (USD per token), fewest-gpus, or
+        most-headroom.
+    prices
+        USD per GPU-hour by GPU profile; the empty name stands for all GPUs.
+    allow_tight
+        Whether plans within the uncertainty of the memory's limit count as fitting.
+    global_batch_size
+        Sequences that all GPUs together take in per step; micro-steps follow from it. [count]
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    **keys
+        Keys of the spec file by name, each with a value or a list of them. Where nothing is said
+        all strategies, `TRIED` micro-batch sizes, ways of checkpointing and of resharding are tried.
+
+    Raises
+    ------
+    SpecError
+        A key or a value is not known, a price is missing, or all combinations are refused.
+
+    Examples
+    --------
+    >>> found = plan(model="8b", gpus=8, sequence_length=4096)
+    >>> found.chosen.verdict
+    'fits'
+
+    """
+    values = {**TRIED, **by_dotted_key(keys)}
+    space = space_of(values, global_batch_size=global_batch_size, profiles=profiles)
+    return search(space, objective, prices=prices or {}, allow_tight=allow_tight)
+
+
+def search(
+    space: Space,
+    objective: Objective,
+    *,
+    prices: Prices,
+    allow_tight: bool = False,
+    journal: Journal | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    workers: int = 1,
+) -> Search:
+    """Search a space; an interrupt ends it with the best so far.
+
+    Parameters
+    ----------
+    space
+        What is searched.
+    objective, prices, allow_tight
+        As for `plan`.
+    journal
+        What an earlier search of the same space found, and where this one writes what it finds.
+    progress
+        Told how many structures of how many are done.
+    workers
+        Processes that search. [count]
+
+    """
+    structures = list(space.structures())
+    if objective == "fewest-gpus":
+        structures.sort(key=_gpus)
+    look = partial(_look, space, prices, tight=allow_tight)
+    found: list[Remembered] = []
+    interrupted = False
+    try:
+        with _mapped(workers) as mapped:
+            for done, each in enumerate(_looked_at(structures, look, mapped, journal), 1):
+                found.append(each)
+                if progress is not None:
+                    progress(done, len(structures))
+                if objective == "fewest-gpus" and _enough(found, structures[done:]):
+                    break
+    except KeyboardInterrupt:
+        interrupted = True
+    return _result(space, objective, found, interrupted=interrupted)
+
+
+def _look(space: Space, prices: Prices, structure: dict[str, object], *, tight: bool) -> Remembered:
+    """Price a structure and remember what may be among the best."""
+    return together(
+        (
+            Remembered(refused={each.why: each.plans})
+            if isinstance(each, Refusal)
+            else remembered(each, prices, tight=tight)
+        )
+        for each in blocks(space, structure, priced_up_to=NEAR)
+    )
+
+
+@contextmanager
+def _mapped(workers: int) -> Iterator[Callable[..., Iterable[Remembered]]]:
+    """Give a `map` that spreads over processes; they leave an interrupt to their parent."""
+    if workers == 1:
+        yield map
+        return
+    context = get_context("spawn")
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(workers, context, signal.signal, ignore) as pool:
+        try:
+            yield pool.map
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _looked_at(
+    structures: list[dict[str, object]],
+    look: Callable[[dict[str, object]], Remembered],
+    mapped: Callable[..., Iterable[Remembered]],
+    journal: Journal | None,
+) -> Iterator[Remembered]:
+    """Yield what each structure has, first those that the journal knows."""
+    known = {} if journal is None else journal.known
+    yield from (known[each] for each in range(len(structures)) if each in known)
+    others = [each for each in range(len(structures)) if each not in known]
+    results = mapped(look, [structures[each] for each in others])
+    for place, found in zip(others, results, strict=True):
+        if journal is not None:
+            journal.write(place, found)
+        yield found
+
+
+def _gpus(structure: dict[str, Any]) -> int:
+    """Return how many GPUs a structure has; all have as many where it does not say."""
+    return int(structure.get("cluster.gpus", 0))
+
+
+def _enough(found: list[Remembered], left: list[dict[str, object]]) -> bool:
+    """Whether all structures that are left have more GPUs than one that fits."""
+    fewest = min((each.gpus for every in found for each in every.choices), default=None)
+    return fewest is not None and bool(left) and _gpus(left[0]) > fewest
+
+
+def _result(
+    space: Space, objective: Objective, found: list[Remembered], *, interrupted: bool
+) -> Search:
+    every = together(found)
+    if not every.plans and every.refused:
+        raise SpecError(f"nothing to search; the first reason: {next(iter(every.refused))}")
+    best = _apart(sorted(every.choices, key=better(objective)))
+    return Search(
+        objective=objective,
+        searched=space.axes,
+        plans=every.plans,
+        fitting=every.fitting,
+        refused=tuple(Refusal(why=why, plans=plans) for why, plans in every.refused.items()),
+        best=tuple(best[:SHOWN]),
+        frontier=frontier(every.choices),
+        near_misses=near_misses(every.near_misses, best[0] if best else None, objective, SHOWN),
+        estimate=_whole(space, best[0]) if best else None,
+        interrupted=interrupted,
+    )
+
+
+def _apart(choices: list[Choice]) -> list[Choice]:
+    """Keep the best of each structure and machine."""
+    first: dict[tuple[object, ...], Choice] = {}
+    for each in choices:
+        apart = ((key, value) for key, value in each.keys.items() if key not in BATCH_KEYS)
+        first.setdefault((each.gpu, *apart), each)
+    return list(first.values())
+
+
+def _whole(space: Space, choice: Choice) -> Estimate:
+    """Answer for a plan as `estimate` does."""
+    return answer(resolve(read_run(space.fixed, choice.keys), space.profiles))

@@ -1,0 +1,108 @@
+"""What a search finds."""
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from zeroplan import __version__
+from zeroplan.estimation.record import SCHEMA_VERSION, Estimate, Verdict
+from zeroplan.records import dataclass
+from zeroplan.rows import frame, plain
+from zeroplan.search.blocks import Refusal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Choice", "NearMiss", "Objective", "Search"]
+
+Objective = Literal["fastest", "cheapest", "fewest-gpus", "most-headroom"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One plan with the figures by which it is chosen."""
+
+    keys: dict[str, object]
+    """The values that make it, by dotted key."""
+    gpu: str
+    gpus: int
+    verdict: Verdict
+    device_bytes: int
+    usable_bytes: int
+    headroom_bytes: int
+    step_seconds: float
+    low_seconds: float
+    high_seconds: float
+    exposed_communication_seconds: float
+    tokens_per_second: float
+    """Of all GPUs together."""
+    model_flops_utilization: float
+    gpu_hours_per_million_tokens: float
+    usd_per_million_tokens: float | None
+    """None where no price is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearMiss:
+    """A plan that would have been better, and the limit that it violates."""
+
+    choice: Choice
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The best of many plans."""
+
+    objective: Objective
+    searched: dict[str, tuple[object, ...]]
+    """The keys that had several values, and those."""
+    plans: int
+    """Plans that were priced. [count]"""
+    fitting: int
+    """Those that fit. [count]"""
+    refused: tuple[Refusal, ...]
+    """Combinations that cannot be, by reason."""
+    best: tuple[Choice, ...]
+    """Best first, at most one for each structure and machine."""
+    frontier: tuple[Choice, ...]
+    """Plans than which none is both faster and on fewer GPUs, or less expensive by the hour where
+    prices are known."""
+    near_misses: tuple[NearMiss, ...]
+    estimate: Estimate | None
+    """The whole answer for the best."""
+    interrupted: bool
+    """Whether the search was stopped before its end."""
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The best; None where nothing fits."""
+        return self.best[0] if self.best else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain values, in the order of the JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "zeroplan_version": __version__,
+            "objective": self.objective,
+            "searched": plain(self.searched),
+            "plans": self.plans,
+            "fitting": self.fitting,
+            "refused": plain(self.refused),
+            "best": plain(self.best),
+            "frontier": plain(self.frontier),
+            "near_misses": plain(self.near_misses),
+            "estimate": None if self.estimate is None else self.estimate.to_dict(),
+            "interrupted": self.interrupted,
+        }
+
+    def to_json(self) -> str:
+        """Return the result as one JSON document."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return one row for each of the best plans, in SI base units."""
+        rows = [
+            {"place": place, **each["keys"], **{k: v for k, v in each.items() if k != "keys"}}
+            for place, each in enumerate(plain(self.best), 1)
+        ]
+        return frame(rows, index="place")

@@ -1,0 +1,173 @@
+"""Which plans of a block are worth remembering, and which of all are the best."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from zeroplan.errors import SpecError
+from zeroplan.estimation.many import VERDICTS
+from zeroplan.records import dataclass, field
+from zeroplan.rows import readable
+from zeroplan.search.blocks import Block
+from zeroplan.search.record import Choice, NearMiss, Objective
+from zeroplan.units import MEGA
+
+__all__ = [
+    "NEAR",
+    "Prices",
+    "Remembered",
+    "better",
+    "frontier",
+    "near_misses",
+    "remembered",
+    "together",
+]
+
+NEAR: Final = 1.2
+"""Share of the usable memory up to which a plan that does not fit is a near miss. [1]"""
+
+SECONDS_PER_HOUR: Final = 3600
+
+Prices = Mapping[str, float]
+"""USD per GPU-hour by GPU; the empty name stands for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """The plans of one structure, or of several, that may be among the best."""
+
+    plans: int = 0
+    fitting: int = 0
+    choices: tuple[Choice, ...] = ()
+    near_misses: tuple[Choice, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Plans that cannot be, by reason. [count]"""
+
+
+def together(parts: Iterable[Remembered]) -> Remembered:
+    """Join what is remembered."""
+    every = list(parts)
+    refused = Counter[str]()
+    for each in every:
+        refused.update(each.refused)
+    return Remembered(
+        plans=sum(each.plans for each in every),
+        fitting=sum(each.fitting for each in every),
+        choices=tuple(choice for each in every for choice in each.choices),
+        near_misses=tuple(choice for each in every for choice in each.near_misses),
+        refused=dict(refused),
+    )
+
+
+def remembered(block: Block, prices: Prices, *, tight: bool) -> Remembered:
+    """Keep the fastest and the roomiest plan of each machine, and the fastest that is too large.
+
+    Within a block all plans have the same number of GPUs, and on one machine the same price by the
+    hour: the fastest is then the least expensive, too.
+    """
+    figures = block.figures
+    fits = figures.verdict <= (1 if tight else 0)
+    headroom = figures.usable_bytes - figures.device_bytes
+    speed = figures.tokens_per_second_per_gpu
+    kept = {*_highest(speed, fits), *_highest(headroom, fits)}
+    missed = _highest(speed, ~fits & ~np.isnan(speed))
+    return Remembered(
+        plans=int(fits.size),
+        fitting=int(fits.sum()),
+        choices=tuple(_choice(block, place, prices) for place in sorted(kept)),
+        near_misses=tuple(_choice(block, place, prices) for place in missed),
+    )
+
+
+def _highest(values: Any, among: Any) -> Iterator[int]:
+    """Yield for each machine the place of its highest value among some plans."""
+    shown = np.where(among, values, -np.inf)
+    flat = shown.reshape(-1, shown.shape[-1])
+    for machine, place in enumerate(flat.argmax(axis=0)):
+        if flat[place, machine] > -np.inf:
+            yield int(place * shown.shape[-1] + machine)
+
+
+def _choice(block: Block, place: int, prices: Prices) -> Choice:
+    figures, gpus = block.figures, block.gpus
+    gpu = block.machines.questions[place % figures.verdict.shape[-1]].gpu.id
+    at: Callable[[Any], Any] = lambda values: values.flat[place].item()  # noqa: E731
+    speed = at(figures.tokens_per_second_per_gpu)
+    hours = MEGA / speed / SECONDS_PER_HOUR
+    price = prices.get(gpu, prices.get(""))
+    device, usable = int(at(figures.device_bytes)), int(at(figures.usable_bytes))
+    return Choice(
+        keys=block.keys(place),
+        gpu=gpu,
+        gpus=gpus,
+        verdict=VERDICTS[at(figures.verdict)],
+        device_bytes=device,
+        usable_bytes=usable,
+        headroom_bytes=usable - device,
+        step_seconds=at(figures.step_seconds),
+        low_seconds=at(figures.low_seconds),
+        high_seconds=at(figures.high_seconds),
+        exposed_communication_seconds=at(figures.exposed_communication_seconds),
+        tokens_per_second=speed * gpus,
+        model_flops_utilization=at(figures.model_flops_utilization),
+        gpu_hours_per_million_tokens=hours,
+        usd_per_million_tokens=None if price is None else hours * price,
+    )
+
+
+def better(objective: Objective) -> Callable[[Choice], tuple[float, ...]]:
+    """Return what sorts plans, the best first."""
+    match objective:
+        case "fastest":
+            return lambda each: (-each.tokens_per_second, each.gpus)
+        case "cheapest":
+            return lambda each: (_cost(each), -each.tokens_per_second)
+        case "fewest-gpus":
+            return lambda each: (each.gpus, -each.tokens_per_second)
+        case "most-headroom":
+            return lambda each: (-each.headroom_bytes, -each.tokens_per_second)
+
+
+def _cost(each: Choice) -> float:
+    if each.usd_per_million_tokens is None:
+        raise SpecError(
+            f"no price is known for {each.gpu}: give it in USD per GPU-hour, as in "
+            f"--price {each.gpu}=2.50."
+        )
+    return each.usd_per_million_tokens
+
+
+def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Return the plans than which none is faster for as few GPUs, or as little money by the hour."""
+    found: list[Choice] = []
+    for each in sorted(choices, key=lambda each: (_rent(each), -each.tokens_per_second)):
+        if not found or each.tokens_per_second > found[-1].tokens_per_second:
+            found.append(each)
+    return tuple(found)
+
+
+def _rent(each: Choice) -> float:
+    """Return USD per hour of all GPUs, or their number where no price is known."""
+    if each.usd_per_million_tokens is None:
+        return each.gpus
+    return each.usd_per_million_tokens * each.tokens_per_second
+
+
+def near_misses(
+    missed: Iterable[Choice], chosen: Choice | None, objective: Objective, most: int
+) -> tuple[NearMiss, ...]:
+    """Return the plans that would have been better than the one chosen, and what they violate."""
+    key = better(objective)
+    found = sorted((each for each in missed if chosen is None or key(each) < key(chosen)), key=key)
+    return tuple(NearMiss(choice=each, why=_why(each)) for each in found[:most])
+
+
+def _why(each: Choice) -> str:
+    needed, there = (readable(size, "B") for size in (each.device_bytes, each.usable_bytes))
+    if each.verdict == "tight":
+        return f"tight: {needed} of {there}, within the uncertainty of the limit"
+    if each.headroom_bytes >= 0:
+        return "the memory of the host does not hold it"
+    return f"needs {needed} of {there}"
