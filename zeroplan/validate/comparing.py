@@ -54,7 +54,10 @@ def compare(
     plan = plan_for(question, row, {})
     step = script(plan)
     on_gpu = record.backend == "cuda"
-    device = device_memory(trace(step), question.gpu, plan.groups.communicators)
+    found = trace(step)
+    device = device_memory(
+        found.highest.bytes, found.pools_bytes, question.gpu, plan.groups.communicators
+    )
     workspaces = int(device.workspaces_bytes) if on_gpu else 0
     expected = predicted(step, updates=plan.runs_before_update, workspaces_bytes=workspaces)
     seen = record.measured
