@@ -5,6 +5,7 @@ The steps are real ones on CPU tensors; the stand-in allocator is a ledger.
 
 from collections.abc import Iterator
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,15 +22,25 @@ pytestmark = [
 
 torch = pytest.importorskip("torch")
 
-from zeroplan.validate.pytorch.environment import by_reference_counts, fake_group  # noqa: E402
-from zeroplan.validate.pytorch.gpu import figures, out_of_memory  # noqa: E402
-from zeroplan.validate.pytorch.ledger import Ledger  # noqa: E402
-from zeroplan.validate.pytorch.meters import AllocatorMeter, Clock  # noqa: E402
-from zeroplan.validate.pytorch.pretend import with_single_copies  # noqa: E402
-from zeroplan.validate.pytorch.setup import make_setup, make_subject  # noqa: E402
-
 RESERVED = 2**30
 DEVICE = torch.device("cpu")
+
+
+@pytest.fixture
+def parts() -> SimpleNamespace:
+    """What imports PyTorch's parts, whose warnings are no test's."""
+    from zeroplan.validate.pytorch import (  # noqa: PLC0415
+        environment,
+        gpu,
+        ledger,
+        meters,
+        pretend,
+        setup,
+    )
+
+    return SimpleNamespace(
+        **vars(environment) | vars(gpu) | vars(ledger) | vars(meters) | vars(pretend) | vars(setup)
+    )
 
 
 class Event:
@@ -47,9 +58,9 @@ class Event:
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+def ledger(monkeypatch: pytest.MonkeyPatch, parts: SimpleNamespace) -> Iterator[Any]:
     """A ledger that answers for the allocator."""
-    kept = Ledger()
+    kept = parts.Ledger()
 
     def restart(_: object) -> None:
         kept.forget()
@@ -67,15 +78,17 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
         yield kept
 
 
-def test_a_gpu_s_figures_are_complete_and_agree(llama: str, ledger: Ledger) -> None:
+def test_a_gpu_s_figures_are_complete_and_agree(
+    llama: str, ledger: Any, parts: SimpleNamespace
+) -> None:
     asked = load_spec(model=llama, gpus=8, strategy="fsdp2", sequence_length=64)
     question = resolve(asked)
     plan = plan_for(question, question.strategies[0], {})
     stages: list[str] = []
-    with quiet(), fake_group(8, 0), by_reference_counts():
-        setup = make_setup(make_subject(question, plan, "own"), plan, None, ledger)
-        with_single_copies(setup.module)
-        found = figures(setup, DEVICE, stages.append, alone=True)
+    with quiet(), parts.fake_group(8, 0), parts.by_reference_counts():
+        setup = parts.make_setup(parts.make_subject(question, plan, "own"), plan, None, ledger)
+        parts.with_single_copies(setup.module)
+        found = parts.figures(setup, DEVICE, stages.append, alone=True)
     allocated = found.memory.peak_allocated_bytes
     assert allocated is not None
     assert allocated.repeats == 3
@@ -99,37 +112,39 @@ def test_a_gpu_s_figures_are_complete_and_agree(llama: str, ledger: Ledger) -> N
 
 
 def test_a_profiler_that_sees_no_kernel_leaves_communication_open(
-    llama: str, ledger: Ledger
+    llama: str, ledger: Any, parts: SimpleNamespace
 ) -> None:
     asked = load_spec(model=llama, gpus=1, strategy="none", precision="bf16", sequence_length=64)
     question = resolve(asked)
     plan = plan_for(question, question.strategies[0], {})
-    with quiet(), fake_group(1, 0), by_reference_counts():
-        setup = make_setup(make_subject(question, plan, "own"), plan, None, ledger)
-        found = figures(setup, DEVICE, lambda _: None, alone=False)
+    with quiet(), parts.fake_group(1, 0), parts.by_reference_counts():
+        setup = parts.make_setup(parts.make_subject(question, plan, "own"), plan, None, ledger)
+        found = parts.figures(setup, DEVICE, lambda _: None, alone=False)
     assert found.time.step_seconds is not None
     assert found.time.communication_seconds is None
     assert found.time.compute_seconds is None
     assert found.collectives == ()
 
 
-def test_events_are_told_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_told_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, parts: SimpleNamespace
+) -> None:
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    clock = Clock(torch.device("cuda"))
+    clock = parts.Clock(torch.device("cuda"))
     clock.mark()
     marks: list[tuple[Any, float]] = [("forward", 0.1), ("optimizer", 0.7), (None, 1.0)]
     for phase, at in marks:
         clock.mark(phase)
-        clock.marks[-1][1].at = at  # type: ignore[union-attr]  # it is an event
-    clock.marks[0][1].at = 0.0  # type: ignore[union-attr]
+        clock.marks[-1][1].at = at
+    clock.marks[0][1].at = 0.0
     steps, updates = clock.seconds()
     assert steps == pytest.approx([1.0])
     assert updates == pytest.approx([0.3])
 
 
 @pytest.mark.usefixtures("ledger")
-def test_an_allocator_s_peaks_are_told_by_phase() -> None:
-    meter = AllocatorMeter(DEVICE)
+def test_an_allocator_s_peaks_are_told_by_phase(parts: SimpleNamespace) -> None:
+    meter = parts.AllocatorMeter(DEVICE)
     meter.begin("forward")
     kept = torch.empty(1024)
     meter.begin("backward")
@@ -165,11 +180,13 @@ def test_an_allocator_s_peaks_are_told_by_phase() -> None:
         (MemoryError(), None),
     ],
 )
-def test_the_allocation_that_failed_is_told(error: Exception, size: int | None) -> None:
-    found = out_of_memory(error)
+def test_the_allocation_that_failed_is_told(
+    error: Exception, size: int | None, parts: SimpleNamespace
+) -> None:
+    found = parts.out_of_memory(error)
     assert found is not None
     assert (found.kind, found.requested_bytes) == ("oom", size)
 
 
-def test_another_error_is_not_taken_for_it() -> None:
-    assert out_of_memory(RuntimeError("No available kernel. Aborting execution.")) is None
+def test_another_error_is_not_taken_for_it(parts: SimpleNamespace) -> None:
+    assert parts.out_of_memory(RuntimeError("No available kernel. Aborting execution.")) is None

@@ -106,7 +106,9 @@ def test_micro_benches_time_products_and_copies(llama: str) -> None:
     assert {(256, 64, 704), (704, 64, 256)} & {
         (x.rows, x.inner, x.columns) for x in benches.products
     }
-    assert all(x.seconds.low > 0 for x in (*benches.products, *benches.copies))
+    assert benches.copies
+    assert min(x.seconds.low for x in benches.products) > 0
+    assert min(x.seconds.low for x in benches.copies) > 0
     assert benches.collectives == ()
 
 

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.torch
 
 SMALL: dict[str, Any] = {"sequence_length": 64, "gpus": 2, "activation_checkpointing": "none"}
 TOLERANCE = 0.001
-ENDS_WITHIN_SECONDS = 30.0
+STARTS_WITHIN_SECONDS = 300.0
+ENDS_WITHIN_SECONDS = 60.0
+"""Of a busy machine."""
 
 FAST: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2": ("llama", {"strategy": "fsdp2"}),
@@ -112,7 +114,7 @@ def ranks(parent: int) -> list[int]:
 
 
 def wait_for_ranks(started: subprocess.Popen[str]) -> list[int]:
-    end = time.monotonic() + 60
+    end = time.monotonic() + STARTS_WITHIN_SECONDS
     while time.monotonic() < end and started.poll() is None:
         if len(found := ranks(started.pid)) == 2:
             return found
@@ -151,12 +153,12 @@ def test_a_rank_that_is_killed_ends_the_job_with_a_clear_line(llama: str, tmp_pa
 @linux
 def test_a_rank_that_hangs_ends_the_job_in_time(llama: str) -> None:
     """Stopped, it neither computes nor dies: the other one waits in a collective."""
-    with command(llama, "--timeout", "20") as started:
+    with command(llama, "--timeout", "60") as started:
         found = wait_for_ranks(started)
         os.kill(found[1], signal.SIGSTOP)
-        _, err = started.communicate(timeout=20 + ENDS_WITHIN_SECONDS)
+        _, err = started.communicate(timeout=60 + ENDS_WITHIN_SECONDS)
         assert started.returncode == 1
-        assert "did not finish within 20 s" in err
+        assert "did not finish within 60 s" in err
         assert gone(found)
 
 

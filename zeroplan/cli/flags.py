@@ -20,7 +20,15 @@ from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spe
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["Asked", "SpecCommand", "flag", "takes_given", "takes_run", "takes_several"]
+__all__ = [
+    "Asked",
+    "SpecCommand",
+    "flag",
+    "takes_given",
+    "takes_run",
+    "takes_run_or_none",
+    "takes_several",
+]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -62,20 +70,16 @@ class SpecCommand(LightCommand):
 def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is what is read from them.
 
-    A flag of its own comes before a key's of the same name, which only a file then sets. A command
-    that can do without a run gets None where no key is given.
+    A flag of its own comes before a key's of the same name, which only a file then sets.
     """
-    asked, *own = inspect.signature(command).parameters.values()
-    optional = asked.annotation == run.Run | None
+    _, *own = inspect.signature(command).parameters.values()
     named = {parameter.name for parameter in own}
     given = [dotted for dotted in keys() if _parameter_name(dotted) not in named]
 
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        opened = pop_files(arguments)
-        nothing = optional and not (opened.spec or opened.files or any(texts.values()))
-        command(None if nothing else read(opened, texts), **arguments)
+        command(read(pop_files(arguments), texts), **arguments)
 
     with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
@@ -89,6 +93,17 @@ def takes_run(command: Callable[..., None]) -> Callable[..., None]:
 def takes_given(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same without putting it together; the first argument is `Given`."""
     return _takes(command, _given)
+
+
+def takes_run_or_none(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same where a command can do without: the first argument is None if no key is given."""
+
+    def read(opened: Opened, texts: Texts) -> run.Run | None:
+        if not (opened.spec or opened.files or any(texts.values())):
+            return None
+        return read_run(layered(_given(opened, texts)))
+
+    return _takes(command, read)
 
 
 def takes_several(command: Callable[..., None]) -> Callable[..., None]:

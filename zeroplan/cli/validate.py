@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from zeroplan.cli.files import refuse_unwritable, write_whole
-from zeroplan.cli.flags import SpecCommand, takes_run
+from zeroplan.cli.flags import SpecCommand, takes_run_or_none
 from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
@@ -40,7 +40,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=SpecCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
-@takes_run
+@takes_run_or_none
 def validate(
     asked: Run | None,
     *,

@@ -124,26 +124,25 @@ def _ended(
 def _run(
     asked: Asked, question: Question, plan: Plan, place: Seat | None, model_class: ModelClass
 ) -> tuple[Outcome, Measured | None]:
-    if asked.backend == "fake":
-        from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # loads torch
+    with quiet():  # PyTorch warns of itself when its parts are imported, too
+        if asked.backend == "fake":
+            from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # loads torch
 
-        with quiet():
             return Outcome(kind="ok"), Measured(step=fake_step(question, plan, model_class))
-    from zeroplan.validate.pytorch.job import Job  # noqa: PLC0415  # the same
-    from zeroplan.validate.pytorch.joining import joined_step  # noqa: PLC0415
-    from zeroplan.validate.pytorch.real import real_step  # noqa: PLC0415
+        from zeroplan.validate.pytorch.job import Job  # noqa: PLC0415  # the same
+        from zeroplan.validate.pytorch.joining import joined_step  # noqa: PLC0415
+        from zeroplan.validate.pytorch.real import real_step  # noqa: PLC0415
 
-    job = Job(
-        run=question.run,
-        backend=asked.backend,
-        model_class=model_class,
-        profiles=asked.profiles,
-        limit_seconds=asked.limit_seconds,
-        pretended=asked.pretended,
-        micro_benches=asked.micro_benches,
-        tells=asked.tells,
-    )
-    with quiet():
+        job = Job(
+            run=question.run,
+            backend=asked.backend,
+            model_class=model_class,
+            profiles=asked.profiles,
+            limit_seconds=asked.limit_seconds,
+            pretended=asked.pretended,
+            micro_benches=asked.micro_benches,
+            tells=asked.tells,
+        )
         ranks = int(plan.groups.world.ranks)
         found = real_step(job, ranks) if place is None else joined_step(job, place)
     return (found, None) if isinstance(found, Outcome) else (Outcome(kind="ok"), found)
