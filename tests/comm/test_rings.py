@@ -91,12 +91,12 @@ def test_more_bytes_take_no_less_time(
 @given(
     st.sampled_from(EVERY),
     st.sampled_from(LINKS[:-1]),
-    st.integers(min_value=2**24, max_value=2**34),
+    st.integers(min_value=2**26, max_value=2**34),
 )
 def test_fewer_ranks_per_node_have_less_of_its_nics(
     name: CollectiveName, link: str, size: int
 ) -> None:
-    """The same number of nodes and bytes: a group of one rank each is the slowest."""
+    """The same nodes and bytes: one rank each is slowest, unless the steps of more decide."""
     wires = a100s(link)
     groups_ = [
         Group(name="replicate", ranks=4 * members, nodes=4, ranks_per_node=members)

@@ -84,7 +84,7 @@ def test_a_file_stands_for_its_profile(tmp_path: Path) -> None:
     text = (PROFILES / "links" / "nvlink4.toml").read_text(encoding="utf-8")
     own = tmp_path / "links" / "nvlink4.toml"
     own.parent.mkdir()
-    own.write_text(text.replace("value = 0.7988", "value = 0.5"), encoding="utf-8")
+    own.write_text(text.replace("value = 0.8125", "value = 0.5"), encoding="utf-8")
     shown = RUNNER.invoke(app, ["diff", "nvlink4", str(own)]).stdout
     assert "bandwidth_efficiency" in shown
     assert "-37.4%" in shown
