@@ -15,9 +15,9 @@ from zeroplan.compute.offload import offload_price
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.resolve import Question, ranks_per_node
-from zeroplan.estimation.time import use_of
+from zeroplan.estimation.time import load_of
 from zeroplan.memory.device import device_memory
-from zeroplan.memory.host import host_memory
+from zeroplan.memory.host import HostMemory, host_memory
 from zeroplan.memory.many import Heights, heights
 from zeroplan.records import dataclass, fields, replace
 from zeroplan.schedule import script
@@ -149,15 +149,18 @@ def _memories(
     questions: Sequence[Question], plan: Plan, step: Script, more: Array
 ) -> Iterator[dict[str, Array]]:
     found = _heights(plan, step, more)
-    yield from (_memory(question, plan, step, found) for question in questions)
+    hosts: dict[int | None, HostMemory] = {}
+    for question in questions:
+        there = question.run.cluster.host_memory_bytes
+        if there not in hosts:
+            hosts[there] = host_memory(plan, step, ranks_per_node(question.run), there)
+        yield _memory(question, plan, found, hosts[there])
 
 
-def _memory(question: Question, plan: Plan, step: Script, found: Heights) -> dict[str, Array]:
+def _memory(question: Question, plan: Plan, found: Heights, host: HostMemory) -> dict[str, Array]:
     highest = reduce(np.maximum, found.phases.values())
     communicators = nccl_communicators(question, plan.groups)
     device = device_memory(highest, found.pools_bytes, question.gpu, communicators)
-    run = question.run
-    host = host_memory(plan, step, ranks_per_node(run), run.cluster.host_memory_bytes)
     verdict = _verdict(device.device_bytes, device.half_band_bytes, device.usable_bytes)
     if host.available_bytes is not None:
         held = np.maximum(host.held_bytes, host.load_bytes * host.checks_loading)
@@ -209,12 +212,13 @@ def _uses(
     questions: Sequence[Question], plan: Plan, steps: Array, found: Timing
 ) -> Iterator[dict[str, Array]]:
     """Yield for each machine the times and what they say of the GPU. [A, batches]"""
+    load = load_of(plan, steps)
     for place, question in enumerate(questions):
         price = gpu_price(question.gpu, plan.training.compute_dtype)
         timing = Timing(
             **{entry.name: getattr(found, entry.name)[..., place] for entry in fields(Timing)}
         )
-        use = use_of(plan, steps, timing.step_seconds, price.peak_flop_per_second)
+        use = load.use(timing.step_seconds, price.peak_flop_per_second)
         low, high = step_band(timing, question.gpu, question.wires, plan.groups.world)
         yield {
             "step_seconds": timing.step_seconds,
