@@ -1,9 +1,8 @@
 """Logs of nccl-tests as measured collectives of one link."""
 
 from pathlib import Path
-from typing import get_args
 
-from zeroplan.backtesting.collectives import Measured
+from zeroplan.backtesting.collectives import Measured, collective_of
 from zeroplan.backtesting.record import Skip
 from zeroplan.backtesting.table import Cells
 from zeroplan.calibration.nccl_tests import Measured as LogRow
@@ -12,7 +11,6 @@ from zeroplan.comm.fabric import fabric
 from zeroplan.errors import SpecError
 from zeroplan.hardware import Catalogue, Link
 from zeroplan.hardware.naming import gpu_of
-from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.sharding.groups import Group
 
 __all__ = ["measured_log"]
@@ -40,22 +38,10 @@ def _measured(path: Path, row: LogRow, link: Link, catalogue: Catalogue) -> Meas
     intra = catalogue.link(gpu.intra_link.value) if between else link
     wires = fabric(intra=intra, inter=link, gpus_per_node=row.ranks_per_node, gpu=gpu, node=None)
     group = Group(name="world", ranks=row.ranks, nodes=row.nodes, ranks_per_node=row.ranks_per_node)
-    share = row.message_bytes // row.ranks
-    call = Collective(
-        name=_name(row.collective),
-        group=group,
-        input_bytes=share if row.collective == "all_gather" else row.message_bytes,
-        output_bytes=share if row.collective == "reduce_scatter" else row.message_bytes,
-    )
     return Measured(
         cells=Cells({"source": path.name, "gpu": gpu.id}, line=0),
-        call=call,
+        call=collective_of(row.collective, group, row.message_bytes),
         wires=wires,
         in_place=row.in_place,
         seconds=row.seconds,
     )
-
-
-def _name(collective: str) -> CollectiveName:
-    names: tuple[CollectiveName, ...] = get_args(CollectiveName)
-    return next(name for name in names if name == collective)

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from zeroplan.cli.files import refuse_unwritable, write_whole
-from zeroplan.cli.flags import NO_MODEL, SpecCommand, takes_run_or_none
+from zeroplan.cli.flags import SpecCommand, takes_run_or_none
+from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import UnfitError, convert, describe, parse
@@ -48,7 +49,8 @@ def validate(
         typer.Option(
             metavar="WORD",
             help="What the step runs on: fake (tensors without data, at the run's world size), "
-            "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL).",
+            "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL); "
+            "cpu and cuda set cluster.backend.",
             rich_help_panel=HOW,
         ),
     ] = "fake",

@@ -189,5 +189,6 @@ def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoic
         node=node,
         gpu=gpu,
         oversubscription=cluster.oversubscription,
+        backend=cluster.backend,
     )
     return filled, gpu, wires

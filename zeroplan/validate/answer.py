@@ -7,6 +7,7 @@ from zeroplan.errors import UsageError
 from zeroplan.records import replace
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
+from zeroplan.spec.words import Backend as Library
 from zeroplan.validate.comparing import compare
 from zeroplan.validate.measurement import RunRecord
 from zeroplan.validate.measuring import Asked, measure
@@ -16,6 +17,9 @@ from zeroplan.validate.validation import Validation
 __all__ = ["recorded", "validate"]
 
 DEFAULT_LIMIT_SECONDS: Final = 600.0
+
+LIBRARIES: Final[dict[Backend, Library]] = {"cpu": "gloo", "cuda": "nccl"}
+"""What the ranks of a real job talk through."""
 
 
 def validate(
@@ -73,7 +77,7 @@ def recorded(  # all by name
         fake: the real framework on tensors without data, at the run's own world size;
         cpu: as many processes of this machine as the run has GPUs, over gloo;
         cuda: one process for each GPU, over NCCL. Under torchrun, srun or mpirun this process is one
-        rank of the job of the last two.
+        rank of the job of the last two. Either sets `cluster.backend`.
     model_class
         own: zeroplan's module for the architecture; transformers: the class of its `model_type`.
         Without one it is zeroplan's own, and transformers' where that has no such layer.
@@ -106,6 +110,8 @@ def recorded(  # all by name
         raise UsageError(
             "fake tensors have no values: pretended GPUs and micro-benches need --backend cuda or cpu."
         )
+    if backend in LIBRARIES:  # what the step runs on decides, whatever the spec says
+        asked = replace(asked, cluster=replace(asked.cluster, backend=LIBRARIES[backend]))
     if pretend_gpus:
         asked = replace(asked, cluster=replace(asked.cluster, gpus=pretend_gpus))
     return measure(

@@ -5,6 +5,7 @@ from typing import Final
 
 from zeroplan.errors import RunError
 from zeroplan.estimation.answer import answer, plan_for
+from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.record import Time
 from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.memory.device import device_memory
@@ -54,10 +55,8 @@ def compare(
     plan = plan_for(question, row, {})
     step = script(plan)
     on_gpu = record.backend == "cuda"
-    found = trace(step)
-    device = device_memory(
-        found.highest.bytes, found.pools_bytes, question.gpu, plan.groups.communicators
-    )
+    found, communicators = trace(step), nccl_communicators(question, plan.groups)
+    device = device_memory(found.highest.bytes, found.pools_bytes, question.gpu, communicators)
     workspaces = int(device.workspaces_bytes) if on_gpu else 0
     expected = predicted(step, updates=plan.runs_before_update, workspaces_bytes=workspaces)
     seen = record.measured
