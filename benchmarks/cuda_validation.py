@@ -116,7 +116,7 @@ def main() -> int:
     print(f"{time.monotonic() - begin:.0f} s; records in {options.folder}")
     ran = [each for each in done if each.answer is not None]
     failed = [each for each in done if each.answer is None and not each.told.startswith("skipped")]
-    return 1 if failed else 0 if ran and all(each.answer.inside for each in ran) else 5
+    return 1 if failed else 0 if ran and all(holds(each.answer) for each in ran) else 5
 
 
 def tried(each: Case, folder: Path, backend: str, limit: float) -> Done:
@@ -141,6 +141,15 @@ def tried(each: Case, folder: Path, backend: str, limit: float) -> Done:
         return Done(each.name, str(error))
     rows = {row.name: row for row in answer.differences}
     return Done(each.name, answer.record.outcome.kind, answer, rows=rows)
+
+
+def holds(answer: Validation) -> bool:
+    """Whether a prediction holds; of tiny shapes on a CPU, where a loss's scalars are a visible
+    share of a shard, only collectives are asked for."""
+    if answer.record.backend != "cpu":
+        return answer.inside
+    calls = [row for row in answer.differences if row.kind in ("calls", "message")]
+    return bool(calls) and all(row.predicted == row.measured for row in calls)
 
 
 def write(record: RunRecord, path: Path) -> None:
