@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from zeroplan.cli import backtest, calibrate, estimate, explain
+from zeroplan.cli import backtest, calibrate, estimate, explain, plan
 
 HERE: Final = Path(__file__).parent
 FILES: Final = {
@@ -48,6 +48,16 @@ def test_the_example_runs_on_files_of_a_users(example: str, tmp_path: Path) -> N
     assert done.returncode in ({0, 5} if "--tolerance" in example else {0}), done.stderr
     assert done.stdout
     assert done.stderr == "" or "wrote " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", plan.EXAMPLES)
+def test_the_example_of_a_search_runs(example: str, tmp_path: Path) -> None:
+    _, *arguments = shlex.split(example)
+    command = [sys.executable, "-c", "from zeroplan.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_a_shown_spec_gives_the_same_estimates_down_a_pipe() -> None:
