@@ -44,7 +44,9 @@ def test_a_range_doubles() -> None:
 
 def test_the_fewest_gpus_are_looked_for_from_one_on() -> None:
     found = json.loads(
-        _plan("-m", "8b", "--strategy", "fsdp2", "-b", "1", "--min-gpus", "--json", "--workers", "1")
+        _plan(
+            "-m", "8b", "--strategy", "fsdp2", "-b", "1", "--min-gpus", "--json", "--workers", "1"
+        )
     )
     best = found["best"][0]
     half = estimate(model="8b", strategy="fsdp2", gpus=best["gpus"] // 2).estimates[0]
