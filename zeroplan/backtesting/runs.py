@@ -10,10 +10,11 @@ from zeroplan.backtesting.table import Cells, read_table
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer
 from zeroplan.estimation.record import Memory
+from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import load_catalogue
 from zeroplan.units import GIB
 
-__all__ = ["Progress", "backtest", "score", "step_seconds"]
+__all__ = ["Progress", "backtest", "score", "scores", "step_seconds"]
 
 Progress = Callable[[int, int], None]
 """Told the rows done and the rows in all."""
@@ -53,7 +54,7 @@ def backtest(
     skipped: list[Skip] = []
     for done, cells in enumerate(table, start=1):
         try:
-            rows += _scores(cells, profiles)
+            rows += scores(cells, profiles)
         except SpecError as error:
             skipped.append(Skip(id=cells.id, why=str(error)))
         if progress is not None:
@@ -61,23 +62,23 @@ def backtest(
     return Backtest(rows=tuple(rows), skipped=tuple(skipped))
 
 
-def _scores(cells: Cells, profiles: Path | None) -> list[Score]:
-    """Predict one row; SpecError says why not."""
+def scores(cells: Cells, profiles: Path | None, question: Question | None = None) -> list[Score]:
+    """Predict one row, or the run that it is of; SpecError says why not."""
     if cells.text("outcome").lower() not in ("", "ok"):
         raise SpecError(f"outcome {cells.text('outcome')!r}: nothing was measured")
     seconds, peak = step_seconds(cells), _peak_bytes(cells)
     if seconds is None and peak is None:
         raise SpecError("neither a step time nor a peak of a stated memory_kind was measured")
-    (estimate,) = answer(question_of_row(cells, profiles)).estimates
-    scores = []
+    (estimate,) = answer(question or question_of_row(cells, profiles)).estimates
+    found = []
     if seconds is not None:
         time = estimate.time
         band = (time.low_seconds, time.high_seconds)
-        scores.append(score(cells, "step_seconds", seconds, time.step_seconds, band))
+        found.append(score(cells, "step_seconds", seconds, time.step_seconds, band))
     if peak is not None:
         predicted = MEMORY[_memory_kind(cells)](estimate.memory)
-        scores.append(score(cells, "peak_bytes", peak, predicted))
-    return scores
+        found.append(score(cells, "peak_bytes", peak, predicted))
+    return found
 
 
 def score(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from zeroplan.calibration.pasted import pasted_lines
+from zeroplan.backtesting.pasted import pasted_lines
 from zeroplan.records import dataclass, field
 
 __all__ = ["Device", "LogRun", "runs_in"]

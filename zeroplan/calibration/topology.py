@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from zeroplan.calibration.pasted import pasted_lines
+from zeroplan.backtesting.pasted import pasted_lines
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 

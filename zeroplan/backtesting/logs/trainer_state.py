@@ -1,0 +1,98 @@
+"""The HF Trainer's `trainer_state.json`: its state, and what it logged in `log_history`.
+
+transformers' `trainer.py` (`log`, `_inner_training_loop`) and `trainer_utils.py` (`speed_metrics`):
+`train_runtime` counts from the start of the session. Where tokens are counted every report has it,
+so that the time between two reports is known; otherwise only the last entry has it.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from zeroplan.backtesting.logs.reading import Log, Reading
+
+__all__ = ["read_trainer_state"]
+
+WHOLE_RUN: Final = (
+    "train_runtime is told of the whole run only: its first steps and its checkpoints are in it, "
+    "and of a resumed run it is wrong"
+)
+MEMORY_DELTAS: Final = "train_mem_gpu_* are differences between stages, not peaks"
+
+
+def read_trainer_state(state: Mapping[str, Any]) -> Log:
+    """Read the state; evaluations are taken out of the time, checkpoints cannot be."""
+    history = [entry for entry in _list(state.get("log_history")) if isinstance(entry, dict)]
+    unread: list[str] = []
+    readings = tuple(_between(history, unread))
+    remarks = []
+    if not readings:
+        readings = tuple(_whole(state, history))
+        remarks += [WHOLE_RUN] if readings else []
+    if any(key.startswith("train_mem_gpu") for entry in history for key in entry):
+        remarks.append(MEMORY_DELTAS)
+    steps, tokens = _figure(state, "global_step"), _figure(state, "num_input_tokens_seen")
+    batch = _figure(state, "train_batch_size")
+    return Log(
+        trainer="HF Trainer",
+        measure="step_seconds",
+        readings=readings,
+        unread=tuple(unread),
+        remarks=tuple(remarks),
+        micro_batch_size=int(batch) if batch else None,
+        tokens_per_step=tokens / steps if tokens and steps else None,
+    )
+
+
+def _between(history: list[dict[str, Any]], unread: list[str]) -> Iterator[Reading]:
+    """Yield the time of a step between each two reports that tell a runtime."""
+    reports = [at for at, entry in enumerate(history) if "train_runtime" in entry]
+    for earlier, later in pairwise(reports):
+        steps = _step(history[later]) - _step(history[earlier])
+        if not steps:
+            continue  # the last entry sums up at the step of the one before
+        runtimes = [_figure(history[at], "train_runtime") for at in (earlier, later)]
+        if runtimes[0] is None or runtimes[1] is None:
+            unread.append(
+                f"log_history[{later}]: train_runtime = {history[later]['train_runtime']!r}"
+            )
+            continue
+        seconds = runtimes[1] - runtimes[0] - _evaluations(history[earlier:later])
+        place = f"log_history[{later}]"
+        if seconds > 0 and steps > 0:
+            speed = seconds / steps
+            yield Reading(place=place, step=int(_step(history[later])), speed=speed, peaks={})
+        else:
+            unread.append(f"{place}: the clock starts anew, as where a run is resumed")
+
+
+def _whole(state: Mapping[str, Any], history: list[dict[str, Any]]) -> Iterator[Reading]:
+    """Yield the time of a step over the whole run."""
+    steps = _figure(state, "global_step")
+    for at, entry in enumerate(history):
+        runtime = _figure(entry, "train_runtime")
+        if runtime is not None and steps:
+            speed = (runtime - _evaluations(history[:at])) / steps
+            if speed > 0:
+                yield Reading(place=f"log_history[{at}]", step=int(steps), speed=speed, peaks={})
+
+
+def _evaluations(entries: list[dict[str, Any]]) -> float:
+    """Return how long the evaluations took that were logged. [s]"""
+    return sum(_figure(entry, "eval_runtime") or 0.0 for entry in entries)
+
+
+def _step(entry: Mapping[str, Any]) -> float:
+    return _figure(entry, "step") or 0.0
+
+
+def _figure(entry: Mapping[str, Any], key: str) -> float | None:
+    """Return a number above 0, None where there is none."""
+    value = entry.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < float("inf") else None
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
