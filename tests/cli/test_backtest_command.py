@@ -21,6 +21,10 @@ id,source,fabric,collective,gpu,n_gpus,gpus_per_node,n_nodes,message_bytes,time_
 """
 
 
+LOGS = Path(__file__).parents[1] / "backtesting" / "logs"
+LOG = LOGS / "torchtitan_colours.log"
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> str:
     path = tmp_path / "runs.csv"
@@ -77,7 +81,9 @@ def test_every_prediction_goes_to_a_file(runs: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no table: name a CSV file"),
+        (["--json"], "nothing to read: name a CSV of measured runs, or a training log"),
+        (["runs.csv", "-m", "8b"], "runs.csv: a table says itself what ran"),
+        ([str(LOG)], r"a log does not say what ran: describe the run with --spec run.toml"),
         (["runs.csv", "--tolerance", "10%"], "--tolerance '10%': write a fraction"),
         (["runs.csv", "--tolerance", "nan"], "--tolerance 'nan': write a fraction"),
     ],
@@ -99,3 +105,25 @@ def test_a_chart_is_drawn_and_told_in_words(runs: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_a_spec_error() -> None:
     with pytest.raises(SpecError, match="No such file"):
         _run("absent.csv")
+
+
+def test_a_log_and_its_spec_tell_how_far_off_the_prediction_is(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    spec = ["--spec", str(LOGS / "run.toml"), "--no-compile", "--gradient-clipping", "0"]
+    result = _run(str(LOG), *spec, "--output", str(rows))
+    assert result.exit_code == 0
+    assert "step" in result.stdout
+    assert "49.61 GiB" in result.stdout
+    told = result.stderr.splitlines()
+    assert told[0].startswith(f"{LOG}: torchtitan log: step of 1.399 s, the median of 6 readings")
+    assert told[1:] == [f"{LOG}: peak of 49.61 GiB reserved.", f"wrote {rows}"]
+    document = json.loads(_run(str(LOG), *spec, "--json").stdout)
+    again = json.loads(_run(str(rows), "--json").stdout)
+    for one, other in zip(document["rows"], again["rows"], strict=True):
+        assert other["error_fraction"] == pytest.approx(one["error_fraction"], rel=1e-9)
+
+
+def test_a_tolerance_holds_for_a_log_too() -> None:
+    spec = ["--spec", str(LOGS / "run.toml")]
+    assert _run(str(LOG), *spec, "--tolerance", "100").exit_code == 0
+    assert _run(str(LOG), *spec, "--tolerance", "0").exit_code == 5

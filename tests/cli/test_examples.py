@@ -17,6 +17,9 @@ FILES: Final = {
     "nccl.csv": "comm/sweeps.csv",
     "all_gather.log": "calibration/logs/all_gather_2_16_started_by_name.log",
     "topo.txt": "calibration/topologies/hgx_h100.txt",
+    "train.log": "backtesting/logs/torchtitan_colours.log",
+    "trainer_state.json": "backtesting/logs/trainer_state_whole.json",
+    "run.toml": "backtesting/logs/run.toml",
     "run-1.json": "calibration/records/run-1.json",
     "run-2.json": "calibration/records/run-2.json",
 }

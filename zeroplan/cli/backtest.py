@@ -25,7 +25,7 @@ EXAMPLES: Final = (
     "zeroplan backtest runs.csv --plot parity.png --output parity.csv",
     "zeroplan backtest --collectives nccl.csv --json",
     "zeroplan backtest train.log --spec run.toml --output rows.csv",
-    "zeroplan backtest trainer_state.json -m llama-3.1-8b -n 8 --strategy fsdp2 -s 4096",
+    "zeroplan backtest trainer_state.json -m 8b -n 8 -b 4 --strategy fsdp2 --output rows.csv",
 )
 
 PICTURES: Final = (".png", ".svg", ".pdf")

@@ -16,7 +16,7 @@ Measure = Literal[
 Kind = Literal["allocated", "active", "reserved"]
 """What a peak counts, in the words of the table of runs."""
 
-NUMBER: Final = r"[-+]?(?:nan|inf|[\d.,]+(?:e[-+]?\d+)?)"
+NUMBER: Final = r"[-+]?(?:nan|inf|\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)"
 """A number as trainers print it, in a pattern that does not look at case."""
 
 

@@ -6,7 +6,6 @@ so that the time between two reports is known; otherwise only the last entry has
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any, Final
 
 from zeroplan.backtesting.logs.reading import Log, Reading
@@ -24,11 +23,8 @@ def read_trainer_state(state: Mapping[str, Any]) -> Log:
     """Read the state; evaluations are taken out of the time, checkpoints cannot be."""
     history = [entry for entry in _list(state.get("log_history")) if isinstance(entry, dict)]
     unread: list[str] = []
-    readings = tuple(_between(history, unread))
-    remarks = []
-    if not readings:
-        readings = tuple(_whole(state, history))
-        remarks += [WHOLE_RUN] if readings else []
+    readings = tuple(_reports(history, unread))
+    remarks = [WHOLE_RUN] if len(readings) == 1 else []
     if any(key.startswith("train_mem_gpu") for entry in history for key in entry):
         remarks.append(MEMORY_DELTAS)
     steps, tokens = _figure(state, "global_step"), _figure(state, "num_input_tokens_seen")
@@ -44,37 +40,23 @@ def read_trainer_state(state: Mapping[str, Any]) -> Log:
     )
 
 
-def _between(history: list[dict[str, Any]], unread: list[str]) -> Iterator[Reading]:
-    """Yield the time of a step between each two reports that tell a runtime."""
-    reports = [at for at, entry in enumerate(history) if "train_runtime" in entry]
-    for earlier, later in pairwise(reports):
-        steps = _step(history[later]) - _step(history[earlier])
-        if not steps:
+def _reports(history: list[dict[str, Any]], unread: list[str]) -> Iterator[Reading]:
+    """Yield the time of a step since the report before, of the first since the start."""
+    before, steps, runtime = 0, 0.0, 0.0
+    for at, entry in enumerate(history):
+        if "train_runtime" not in entry or _step(entry) == steps:
             continue  # the last entry sums up at the step of the one before
-        runtimes = [_figure(history[at], "train_runtime") for at in (earlier, later)]
-        if runtimes[0] is None or runtimes[1] is None:
-            unread.append(
-                f"log_history[{later}]: train_runtime = {history[later]['train_runtime']!r}"
-            )
+        place, now = f"log_history[{at}]", _figure(entry, "train_runtime")
+        if now is None:
+            unread.append(f"{place}: train_runtime = {entry['train_runtime']!r}")
             continue
-        seconds = runtimes[1] - runtimes[0] - _evaluations(history[earlier:later])
-        place = f"log_history[{later}]"
-        if seconds > 0 and steps > 0:
-            speed = seconds / steps
-            yield Reading(place=place, step=int(_step(history[later])), speed=speed, peaks={})
+        took = now - runtime - _evaluations(history[before:at])
+        covers = _step(entry) - steps
+        before, steps, runtime = at, _step(entry), now
+        if took > 0 and covers > 0:
+            yield Reading(place=place, step=int(steps), speed=took / covers, peaks={})
         else:
             unread.append(f"{place}: the clock starts anew, as where a run is resumed")
-
-
-def _whole(state: Mapping[str, Any], history: list[dict[str, Any]]) -> Iterator[Reading]:
-    """Yield the time of a step over the whole run."""
-    steps = _figure(state, "global_step")
-    for at, entry in enumerate(history):
-        runtime = _figure(entry, "train_runtime")
-        if runtime is not None and steps:
-            speed = (runtime - _evaluations(history[:at])) / steps
-            if speed > 0:
-                yield Reading(place=f"log_history[{at}]", step=int(steps), speed=speed, peaks={})
 
 
 def _evaluations(entries: list[dict[str, Any]]) -> float:
