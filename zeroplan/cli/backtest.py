@@ -77,11 +77,13 @@ def backtest(
 ) -> None:
     """Predict measured runs, or collectives, and show how far off the predictions are.
 
-    A training log is one of torchtitan, DeepSpeed or Composer (llm-foundry), or
-    the HF Trainer's trainer_state.json; which run it is of, the spec's flags and
-    files say. Of a table no flag is needed. A run needs the columns strategy, gpus, seq_len and micro_batch_per_gpu,
-    the model's n_layers, hidden, n_heads, ffn and vocab, and step_time_s,
-    tokens_per_s_per_gpu or peak_mem_gib with memory_kind.
+    A training log is the output of torchtitan, DeepSpeed or Composer
+    (llm-foundry), or the HF Trainer's trainer_state.json. Say what ran with a
+    spec, a trainer's file or flags.
+
+    A table needs no flags. A run needs the columns strategy, gpus, seq_len and
+    micro_batch_per_gpu, the model's n_layers, hidden, n_heads, ffn and vocab,
+    and step_time_s, tokens_per_s_per_gpu or peak_mem_gib with memory_kind.
     docs/backtest.md has them all.
     """
     if file is None:

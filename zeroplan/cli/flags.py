@@ -1,10 +1,9 @@
 """Every key of the spec file as a flag: made from the records, never typed twice."""
 
-import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from functools import cache, wraps
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -15,7 +14,8 @@ from typer.core import TyperOption
 from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
-from zeroplan.spec import deepspeed, run, tuning
+from zeroplan.schemas import sentences
+from zeroplan.spec import run
 from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
@@ -197,24 +197,8 @@ def _help(key: Key) -> str:
     facts = [describe(key.hint)] if kind(key.hint) == "WORD" else []
     if key.default is not MISSING:
         facts.append(f"default: {spelled(key.default)}")
-    sentence = inspect.cleandoc(_sentences()[key.record.__name__, key.name])
+    sentence = sentences(key.record)[key.name]
     return f"{sentence} [{'; '.join(facts)}]".removesuffix(" []").replace("[", "\\[")
-
-
-@cache
-def _sentences() -> dict[tuple[str, str], str]:
-    """Return the sentence under each field of the records, which only their source holds."""
-    trees = (ast.parse(inspect.getsource(module)) for module in (run, tuning, deepspeed))
-    return {
-        (record.name, field.target.id): ast.literal_eval(doc.value)
-        for tree in trees
-        for record in tree.body
-        if isinstance(record, ast.ClassDef)
-        for field, doc in pairwise(record.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(doc, ast.Expr)
-    }
 
 
 def _spelled_out(args: list[str]) -> list[str]:
