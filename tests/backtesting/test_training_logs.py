@@ -6,6 +6,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zeroplan.backtesting import backtest, backtest_log
 from zeroplan.backtesting.logs import read_log
@@ -48,7 +50,7 @@ FIGURES = {
     "deepspeed_timer.log": ("DeepSpeed", 32 / 16.0, "allocated", 44 * GIB),
     "deepspeed_mean.log": ("DeepSpeed", 32 / 84, "allocated", 9.02 * GIB),
     "deepspeed_running.log": ("DeepSpeed", 32 / 160, "allocated", 2.6 * GIB),
-    "deepspeed_clock.log": ("DeepSpeed", 0.902, None, None),
+    "deepspeed_clock.log": ("DeepSpeed", 0.902, "allocated", 13.2 * GIB),
     "composer.log": ("Composer", 32768 / 11100, "allocated", 45.1 * GB),
     "composer_tokens.log": ("Composer", 8 * 32768 / 81000, "reserved", 40 * GIB),
     "composer_epochs.log": ("Composer", 32 / 8.0, None, None),
@@ -190,7 +192,26 @@ def test_many_logs_make_one_table(tmp_path: Path) -> None:
 
 def test_the_state_of_a_trainer_that_holds_anything_else_never_breaks(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
-    for history in (None, 3, [None, []], [{"train_runtime": "x", "step": 1}] * 2, [{"step": "a"}]):
+    histories: list[object] = [None, 3, [None, []], [{"train_runtime": "x", "step": 1}], [{}]]
+    for history in histories:
         path.write_text(json.dumps({"log_history": history, "global_step": 1}), encoding="utf-8")
         with pytest.raises(SpecError, match="trainer_state"):
             read_log(path)
+
+
+PIECES = [line for path in sorted(LOGS.glob("*.log")) for line in path.read_text().splitlines()]
+
+
+@given(text=st.lists(st.sampled_from(PIECES) | st.text(max_size=40), max_size=12).map("\n".join))
+def test_no_mixture_of_lines_breaks_a_reader(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "mixed.log"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    try:
+        readings = read_log(path).readings
+    except SpecError as error:
+        named = str(path) in str(error)
+    else:
+        named = bool(readings) and all((each.speed or 1) > 0 for each in readings)
+    assert named

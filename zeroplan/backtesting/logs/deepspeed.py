@@ -55,9 +55,9 @@ def read_deepspeed(lines: Iterable[tuple[int, str]]) -> Log:
         whole_steps |= "global_step=" in line
         averaged |= _read_samples(line, place, step, found)
         _read_clock(line, place, found)
-        peaks = _peaks(line)
-        if peaks and step:  # before the first step it is the engine that is set up
-            found.memory.append(Reading(place=f"line {place}", step=step, speed=None, peaks=peaks))
+        peaks, now = _peaks(line), step or len(found.clock)
+        if peaks and now:  # before the first step it is the engine that is set up
+            found.memory.append(Reading(place=f"line {place}", step=now, speed=None, peaks=peaks))
     speeds, measure, remarks = _speeds(found, averaged=averaged)
     return Log(
         trainer="DeepSpeed",
