@@ -18,7 +18,7 @@ from zeroplan.spec.reading import flatten
 from zeroplan.spec.run import Run
 from zeroplan.timing.walk import Timing
 
-__all__ = ["Nics", "Part", "Waiting", "WhySlow", "why_slow"]
+__all__ = ["Nics", "Part", "Waiting", "WhySlow", "parts_of", "why_slow"]
 
 Cause = Literal["compute", "memory_bandwidth", "host", "communication", "offload"]
 
@@ -113,7 +113,7 @@ def why_slow(run: Run | None = None, *, profiles: Path | None = None, **keys: ob
     chosen = choose(run, profiles, keys)
     case = case_of(chosen.question, chosen.estimate, profiles)
     timing = case.walked(case.price, chosen.question.wires)
-    parts = tuple(_parts(timing, chosen.estimate))
+    parts = tuple(parts_of(timing, chosen.estimate))
     communicates = bool(chosen.estimate.communication.wire_bytes)
     return WhySlow(
         inputs=chosen.inputs,
@@ -130,7 +130,8 @@ def why_slow(run: Run | None = None, *, profiles: Path | None = None, **keys: ob
     )
 
 
-def _parts(timing: Timing, now: StrategyEstimate) -> Iterator[Part]:
+def parts_of(timing: Timing, now: StrategyEstimate) -> Iterator[Part]:
+    """Yield what the seconds of a step go to."""
     products = timing.matmul_seconds + timing.attention_seconds
     rest = timing.compute_seconds - products - timing.host_seconds
     waits = now.time.exposed_communication_seconds or 0.0

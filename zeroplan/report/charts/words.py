@@ -1,0 +1,80 @@
+"""Words that several charts share."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from zeroplan.estimation.record import Estimate, StrategyEstimate
+from zeroplan.estimation.several import Comparison
+from zeroplan.rows import significant
+from zeroplan.spec.run import Run
+from zeroplan.units import GIB
+
+__all__ = ["Answer", "about", "duration", "gib", "joined", "labelled", "percent", "shortened"]
+
+Answer = Estimate | Comparison
+"""One question or several side by side."""
+
+LONGEST: Final = 34
+"""Letters of a name that leave room for the chart."""
+
+NEARLY_ALL: Final = 0.99
+"""Share above which a digit more tells how much is left. [1]"""
+
+STRATEGY: Final = "sharding.strategy"
+
+
+def gib(size: float) -> str:
+    """Return bytes as a person reads them."""
+    return f"{significant(size / GIB)} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that a person would choose."""
+    for scale, word in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= scale:
+            return f"{significant(seconds / scale)} {word}"
+    return f"{significant(seconds * 1e6)} us"
+
+
+def percent(share: float) -> str:
+    """Return a share of one in hundredths."""
+    return f"{significant(100 * share, 3 if share > NEARLY_ALL else 2)} %"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def shortened(name: str, longest: int = LONGEST) -> str:
+    """Return a name without its middle where it is too long."""
+    if len(name) <= longest:
+        return name
+    left = (longest - 1) // 2
+    return f"{name[:left]}…{name[left + 1 - longest :]}"
+
+
+def about(run: Run, *, gpus: bool = True, link: bool = True) -> str:
+    """Return what a chart is about: model, GPUs and batch of a resolved run."""
+    cluster, training = run.cluster, run.training
+    count = f"{cluster.gpus:,} x " if gpus else ""
+    parts = [shortened(run.model.source, 60), f"{count}{cluster.gpu}"]
+    if gpus and link and cluster.gpus_per_node and cluster.gpus > cluster.gpus_per_node:
+        parts.append(str(cluster.link))
+    steps = training.gradient_accumulation_steps
+    micro = f"{training.micro_batch_size} x {training.sequence_length:,} tokens per GPU"
+    parts.append(micro + (f", {steps} micro-steps" if steps > 1 else ""))
+    return " · ".join(parts)
+
+
+def labelled(told: Answer) -> Iterator[tuple[str, Run, StrategyEstimate]]:
+    """Yield every estimate with the name that tells it from the others, and its run."""
+    if isinstance(told, Estimate):
+        yield from ((each.strategy, told.inputs, each) for each in told.estimates)
+        return
+    for one in told.answers:
+        values = [value for key, value in one.values if key != STRATEGY]
+        for each in one.answer.estimates:
+            name = ", ".join((*map(shortened, values), each.strategy))
+            yield name, one.answer.inputs, each
