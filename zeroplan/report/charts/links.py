@@ -189,4 +189,4 @@ def _waiting(each: Served) -> float:
     return each.waiting
 
 
-KIND: Final = Kind(name="links", draw=draw_links, panels=2, height=lambda _: 5.2)
+KIND: Final = Kind(name="links", draw=draw_links, panels=lambda _: 2, height=lambda _: 5.2)

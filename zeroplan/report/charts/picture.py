@@ -48,10 +48,14 @@ class Kind:
     name: str
     draw: Callable[[Any, Any], object]
     """Takes the data and the axes, one or one for each panel."""
-    panels: int = 1
-    """Axes one above the other."""
+    panels: Callable[[Any], int] | None = None
+    """How many axes the data takes; None is one, which is not in a tuple."""
+    across: bool = False
+    """Whether they stand beside each other, not one above the other."""
     height: Callable[[Any], float] = lambda _: 3.8
     """Of the figure, for some data. [in]"""
+    width: Callable[[Any], float] = lambda _: WIDTH
+    """The same."""
 
 
 def figure_of(kind: Kind, data: Chart) -> "Figure":
@@ -60,9 +64,13 @@ def figure_of(kind: Kind, data: Chart) -> "Figure":
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, kind.height(data)), layout="constrained")
-        axes = [figure.add_subplot(kind.panels, 1, each + 1) for each in range(kind.panels)]
-        kind.draw(data, axes[0] if kind.panels == 1 else tuple(axes))
+        figure = Figure(figsize=(kind.width(data), kind.height(data)), layout="constrained")
+        if kind.panels is None:
+            kind.draw(data, figure.add_subplot())
+            return figure
+        count = kind.panels(data)
+        shape = (1, count) if kind.across else (count, 1)
+        kind.draw(data, tuple(figure.add_subplot(*shape, each + 1) for each in range(count)))
     return figure
 
 

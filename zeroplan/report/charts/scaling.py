@@ -171,4 +171,4 @@ def _name(axes: "tuple[Axes, Axes]", data: ScalingChart) -> None:
         end_labels(ax, ends)
 
 
-KIND: Final = Kind(name="scaling", draw=draw_scaling, panels=2, height=lambda _: 5.6)
+KIND: Final = Kind(name="scaling", draw=draw_scaling, panels=lambda _: 2, height=lambda _: 5.6)

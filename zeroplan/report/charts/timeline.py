@@ -14,7 +14,7 @@ from zeroplan.timing.walk import Span
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KIND", "Work", "TimelineChart", "data_timeline", "draw_timeline", "gaps"]
+__all__ = ["KIND", "TimelineChart", "Work", "data_timeline", "draw_timeline", "gaps"]
 
 Doing = Literal["forward", "backward", "optimizer", "collective", "copy", "gap"]
 

@@ -55,7 +55,7 @@ def shortened(name: str, longest: int = LONGEST) -> str:
     return f"{name[:left]}…{name[left + 1 - longest :]}"
 
 
-def about(run: Run, *, gpus: bool = True, link: bool = True) -> str:
+def about(run: Run, *, gpus: bool = True, link: bool = True, batch: bool = True) -> str:
     """Return what a chart is about: model, GPUs and batch of a resolved run."""
     cluster, training = run.cluster, run.training
     count = f"{cluster.gpus:,} x " if gpus else ""
@@ -64,7 +64,8 @@ def about(run: Run, *, gpus: bool = True, link: bool = True) -> str:
         parts.append(str(cluster.link))
     steps = training.gradient_accumulation_steps
     micro = f"{training.micro_batch_size} x {training.sequence_length:,} tokens per GPU"
-    parts.append(micro + (f", {steps} micro-steps" if steps > 1 else ""))
+    if batch:
+        parts.append(micro + (f", {steps} micro-steps" if steps > 1 else ""))
     return " · ".join(parts)
 
 
