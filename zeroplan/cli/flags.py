@@ -4,7 +4,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from zeroplan.spec.hints import describe, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["Asked", "SpecCommand", "flag", "takes_run", "takes_several"]
+__all__ = ["Asked", "SpecCommand", "flag", "takes_later", "takes_run", "takes_several"]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -85,6 +85,14 @@ def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     return _takes(command, lambda spec, texts: read_run(*_layers(spec, texts)))
 
 
+def takes_later(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same; the first argument is a function that reads the flags into `Asked`.
+
+    It takes whether a model must be named.
+    """
+    return _takes(command, lambda spec, texts: partial(_asked, spec, texts))
+
+
 def takes_several(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same where a flag may have several values; the first argument is `Asked`."""
     return _takes(command, _asked)
@@ -104,7 +112,7 @@ class Asked(NamedTuple):
         return read_run(self.values)
 
 
-def _asked(spec: str | None, texts: Texts) -> Asked:
+def _asked(spec: str | None, texts: Texts, *, model: bool = True) -> Asked:
     several = {dotted: _split(dotted, text) for dotted, text in texts.items() if text is not None}
     single = {dotted: found[0] for dotted, found in several.items() if len(found) == 1}
     varied = {
@@ -112,7 +120,7 @@ def _asked(spec: str | None, texts: Texts) -> Asked:
         for dotted, found in several.items()
         if len(found) > 1
     }
-    file, given = _layers(spec, single, named="model.source" in varied)
+    file, given = _layers(spec, single, named=not model or "model.source" in varied)
     return Asked({**file, **given}, varied)
 
 

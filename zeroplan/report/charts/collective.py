@@ -142,8 +142,8 @@ def _errors(curve: Curve) -> list[float]:
 
 def _size(size: int) -> str:
     if size >= GIB:
-        return f"{significant(size / GIB)} GiB"
-    return f"{significant(size / MIB)} MiB" if size >= MIB else f"{size // 2**10} KiB"
+        return f"{size / GIB:g} GiB"
+    return f"{size / MIB:g} MiB" if size >= MIB else f"{size // 2**10} KiB"
 
 
 def _call(name: CollectiveName, group: Group, size: int) -> Collective:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KIND",
-    "Live",
     "MemoryTimelineChart",
+    "Moment",
     "data_memory_timeline",
     "draw_memory_timeline",
     "lives",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class Moment:
     """What is live at the highest moment of an event. [B]"""
 
     event: Event
@@ -44,7 +44,7 @@ class Live:
         return sum(self.bytes.values())
 
 
-def lives(script: Script) -> Iterator[Live]:
+def lives(script: Script) -> Iterator[Moment]:
     """Walk a step event by event, no copy skipped, as it is issued."""
     live = dict.fromkeys(PART_OF, 0)
     for change in script.resident:
@@ -57,7 +57,7 @@ def lives(script: Script) -> Iterator[Live]:
             total += int(change.bytes)
             if total > high:
                 high, highest = total, dict(live)
-        yield Live(event=event, block=block, bytes=highest, after=dict(live))
+        yield Moment(event=event, block=block, bytes=highest, after=dict(live))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class MemoryTimelineChart:
     context: str
     moment: str
     """Where the peak falls."""
-    lives: tuple[Live, ...]
+    lives: tuple[Moment, ...]
 
     @property
     def peak(self) -> int:

@@ -114,7 +114,7 @@ def headline(ax: "Axes", title: str, context: str, lift: float = 0) -> None:
     figure = ax.figure
     width = figure.bbox.width / figure.dpi
     letters = int(width * (1 if alone else 0.5) / BOLD_INCHES) - 2
-    below = fill(context, int(letters * 1.25))
+    below = "\n".join(fill(line, int(letters * 1.25)) for line in context.splitlines())
     height = lift + 6 + LINE * (1 + below.count("\n")) + 3
     options: Any = {"xycoords": place, "textcoords": "offset points", "va": "bottom", "ha": "left"}
     ax.annotate(below, (left, 1), (0, lift + 6), color=GREY, fontsize=8, **options)
@@ -197,12 +197,13 @@ def plain_ticks(ax: "Axes", values: Sequence[float], words: Sequence[str]) -> No
 
 
 def log_ticks(ax: "Axes", values: Iterable[float]) -> None:
-    """Scale the y axis to values by doublings, with plain ticks; by tenfolds where they are many."""
+    """Scale the y axis to values by 1, 2, 5 and 10, with plain ticks; by tenfolds where many."""
     values = list(values)
     low, high = min(values) / 1.2, max(values) * 1.3
     ticks: list[float] = []
-    for base in (2, 4, 10, 100):
-        ticks = [base**power for power in range(-40, 60) if low <= base**power <= high]
+    for factors, stride in (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 3)):
+        every = (each * 10.0**power for power in range(-12, 19, stride) for each in factors)
+        ticks = [tick for tick in every if low <= tick <= high]
         if len(ticks) <= MOST_TICKS:
             break
     ax.set(yscale="log", ylim=(low, high))
