@@ -24,7 +24,7 @@ def _case(**keys: object) -> Case:
     ids=str,
 )
 def test_the_last_span_ends_when_the_step_does(keys: dict[str, object]) -> None:
-    (found,) = estimate(model="llama-3.1-8b", **keys).estimates
+    (found,) = estimate(load_spec(model="llama-3.1-8b", **keys)).estimates
     ends = [span.end_seconds for span in _case(**keys).spans()]
     assert max(ends) == pytest.approx(found.time.step_seconds, rel=1e-9)
 

@@ -230,7 +230,7 @@ def plot(
     profiles: ProfilesFolder = None,
 ) -> None:
     """Draw a chart whose title says what is found, with its numbers as CSV beside it."""
-    if kind not in KINDS:
+    if kind is None or kind not in KINDS:
         known = ", ".join(KINDS)
         what = "no kind of chart" if kind is None else f"no kind of chart {kind!r}"
         raise UsageError(f"{what}: use one of {known}.{perhaps(kind or '', KINDS)}")

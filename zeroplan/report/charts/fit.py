@@ -9,10 +9,9 @@ from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.priced import Point, points
 from zeroplan.report.charts.style import TEXT, headline
-from zeroplan.report.charts.words import about, gib
+from zeroplan.report.charts.words import about, size_words
 from zeroplan.rows import significant
 from zeroplan.spec.reading import read_run
-from zeroplan.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +58,7 @@ class FitChart:
         """The largest batch that fits, and the fastest."""
         if self.best is None:
             least = min(point.device_bytes for point in self.points)
-            return f"{self.strategy}: nothing fits; the smallest batch needs {gib(least)}"
+            return f"{self.strategy}: nothing fits; the smallest batch needs {size_words(least)}"
         largest = max(self.fitting, key=_tokens)
         rate = significant(self.best.tokens_per_second_per_gpu)
         return (
@@ -77,7 +76,7 @@ class FitChart:
             told.append(f"{size}: {max(lengths):,} tokens" if lengths else f"{size}: none")
         return (
             f"Micro-batch size against sequence length, {self.strategy}, {self.context}. "
-            f"Longest sequence that fits in {gib(self.usable_bytes)} by micro-batch size: "
+            f"Longest sequence that fits in {size_words(self.usable_bytes)} by micro-batch size: "
             f"{', '.join(told)}."
         )
 
@@ -142,10 +141,10 @@ def draw_fit(data: FitChart, ax: "Axes") -> "Axes":
         fits = point.verdict != "does_not_fit"
         share = point.tokens_per_second_per_gpu / top
         red, green, blue, _ = colormaps["cividis"](0.15 + 0.85 * share)
-        look = {"facecolor": (red, green, blue), "edgecolor": "white"}
-        if not fits:
-            look = {"facecolor": "#f4f4f4", "edgecolor": "white"}
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, lw=1.5, **look))
+        colour = (red, green, blue) if fits else "#f4f4f4"
+        ax.add_patch(
+            Rectangle((x - 0.5, y - 0.5), 1, 1, lw=1.5, facecolor=colour, edgecolor="white")
+        )
         ink = TEXT if not fits or 0.3 * red + 0.6 * green + 0.1 * blue > MIDDLE else "white"
         ax.text(x, y, _field(point), ha="center", va="center", fontsize=7, color=ink)
     if data.best is not None:
@@ -158,7 +157,7 @@ def draw_fit(data: FitChart, ax: "Axes") -> "Axes":
     ax.set_yticks(range(len(sizes)), [f"{each:,}" for each in sizes])
     ax.tick_params(length=0)
     ax.set(xlabel="sequence length [tokens]", ylabel="micro-batch size [sequences]")
-    note = f"coloured: tokens/s of a GPU · grey: does not fit in {gib(data.usable_bytes)}"
+    note = f"coloured: tokens/s of a GPU · grey: does not fit in {size_words(data.usable_bytes)}"
     headline(ax, data.title, f"{data.context}\n{note}")
     return ax
 
@@ -169,7 +168,7 @@ MIDDLE: Final = 0.45
 
 def _field(point: Point) -> str:
     if point.verdict == "does_not_fit":
-        return f"{significant(point.device_bytes / GIB, 2)}\nGiB"
+        return size_words(point.device_bytes).replace(" ", "\n")
     tight = "\ntight" if point.verdict == "tight" else ""
     return f"{significant(point.tokens_per_second_per_gpu)}{tight}"
 

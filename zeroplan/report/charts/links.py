@@ -27,6 +27,8 @@ LINKS: Final = (
 )
 """From the widest to the narrowest; words stand for the GPU's usual generation."""
 
+LONG: Final = 10
+"""Letters of a link's name that stand in one line. [count]"""
 MOST_LEVEL: Final = 7
 """Names of links that stand beside each other. [count]"""
 ALIKE: Final = 0.01
@@ -152,7 +154,10 @@ def draw_links(data: LinksChart, axes: "tuple[Axes, Axes]") -> "tuple[Axes, Axes
         time.plot(xs, [each.step_seconds for each in line], **look)
         share.plot(xs, [100 * each.waiting for each in line], **look)
     unreal = {each.link for each in data.found if each.hypothetical}
-    words = [f"{link}\n(hypothetical)" if link in unreal else link for link in data.links]
+    words = [
+        f"{_broken(link)}\n(hypothetical)" if link in unreal else _broken(link)
+        for link in data.links
+    ]
     for ax in axes:
         ax.set_xlim(-0.25, len(data.links) - 0.75)
         ax.grid(axis="y")
@@ -166,6 +171,12 @@ def draw_links(data: LinksChart, axes: "tuple[Axes, Axes]") -> "tuple[Axes, Axes
     _name(axes, data)
     headline(time, data.title, data.context)
     return axes
+
+
+def _broken(link: str) -> str:
+    """Return a link's name in two lines where it is long."""
+    head, dash, tail = link.rpartition("-")
+    return f"{head}{dash}\n{tail}" if len(link) > LONG and dash else link
 
 
 def _name(axes: "tuple[Axes, Axes]", data: LinksChart) -> None:

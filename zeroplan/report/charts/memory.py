@@ -6,9 +6,8 @@ from zeroplan.estimation.record import Memory, Verdict
 from zeroplan.records import dataclass, fields
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.style import GREY, PARTS, headline, ink_on, key
-from zeroplan.report.charts.words import Answer, about, gib, joined, labelled
+from zeroplan.report.charts.words import Answer, about, byte_unit, joined, labelled, size_words
 from zeroplan.rows import significant
-from zeroplan.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,22 +66,22 @@ class MemoryChart:
         """Which fit, and which needs least."""
         fitting = [bar for bar in self.bars if bar.verdict != "does_not_fit"]
         least = min(self.bars, key=lambda bar: bar.device_bytes)
-        limit = "" if self.limit_bytes is None else f" in {gib(self.limit_bytes)}"
-        need = f"{least.name} needs {gib(least.device_bytes)}"
+        limit = "" if self.limit_bytes is None else f" in {size_words(self.limit_bytes)}"
+        need = f"{least.name} needs {size_words(least.device_bytes)}"
         if len(self.bars) == 1:
             verb = {"fits": "fits", "tight": "is tight", "does_not_fit": "does not fit"}
-            return f"{least.name} {verb[least.verdict]}{limit}: it needs {gib(least.device_bytes)}"
+            return f"{least.name} {verb[least.verdict]}{limit}: it needs {size_words(least.device_bytes)}"
         if not fitting:
             return f"Nothing fits{limit}: the smallest, {need}"
         if len(fitting) == len(self.bars):
             most = max(self.bars, key=lambda bar: bar.device_bytes)
-            return f"All fit{limit}: {need}, {most.name} {gib(most.device_bytes)}"
+            return f"All fit{limit}: {need}, {most.name} {size_words(most.device_bytes)}"
         return f"{len(fitting)} of {len(self.bars)} fit{limit}; {need}, the least"
 
     @property
     def alt(self) -> str:
         """Every bar in words."""
-        each = (f"{b.name} {gib(b.device_bytes)}{WORDS[b.verdict]}" for b in self.bars)
+        each = (f"{b.name} {size_words(b.device_bytes)}{WORDS[b.verdict]}" for b in self.bars)
         return f"Stacked bars of memory per GPU, {self.context}. {joined(list(each))}."
 
     def rows(self) -> list[dict[str, object]]:
@@ -139,28 +138,30 @@ def draw_memory(data: MemoryChart, ax: "Axes") -> "Axes":
     """Draw a bar for each strategy and the limit across them."""
     from matplotlib.patches import Patch  # noqa: PLC0415  # only a chart needs matplotlib
 
-    longest = max(max(bar.device_bytes, bar.usable_bytes) for bar in data.bars) / GIB
+    most = max(max(bar.device_bytes, bar.usable_bytes) for bar in data.bars)
+    unit, word = byte_unit(most)
+    longest = most / unit
     ax.set(xlim=(0, longest * 1.17), ylim=(len(data.bars) - 0.4, -1.0))
     for place, bar in enumerate(data.bars):
-        _stack(ax, place, bar, longest)
+        _stack(ax, place, bar, longest, unit)
     ax.set_yticks(range(len(data.bars)), [bar.name for bar in data.bars])
     ax.tick_params(axis="y", length=0)
-    ax.set_xlabel("memory of a GPU [GiB]")
+    ax.set_xlabel(f"memory of a GPU [{word}]")
     ax.grid(axis="x")
-    _limit(ax, data)
+    _limit(ax, data, unit)
     shown = [part for part in PARTS if any(bar.parts.get(part) for bar in data.bars)]
     lift = key(ax, [Patch(color=PARTS[part], label=part) for part in shown])
     headline(ax, data.title, data.context, lift)
     return ax
 
 
-def _stack(ax: "Axes", place: int, bar: Bar, longest: float) -> None:
+def _stack(ax: "Axes", place: int, bar: Bar, longest: float, unit: float) -> None:
     left = 0.0
     for part, colour in PARTS.items():
-        size = bar.parts.get(part, 0) / GIB
+        size = bar.parts.get(part, 0) / unit
         ax.barh(place, size, 0.66, left, color=colour, edgecolor="white", linewidth=0.5)
-        if size > 0.055 * longest:
-            words = significant(size, 2)
+        words = significant(size, 2)
+        if size > (0.02 + 0.014 * len(words)) * longest:
             middle = left + size / 2
             ink = ink_on(colour)
             ax.text(middle, place, words, ha="center", va="center", color=ink, fontsize=7.5)
@@ -169,14 +170,21 @@ def _stack(ax: "Axes", place: int, bar: Bar, longest: float) -> None:
     ax.text(left + 0.008 * longest, place, total, va="center", backgroundcolor="#ffffffcc")
 
 
-def _limit(ax: "Axes", data: MemoryChart) -> None:
+def _limit(ax: "Axes", data: MemoryChart, unit: float) -> None:
     for place, bar in enumerate(data.bars):
-        at = bar.usable_bytes / GIB
+        at = bar.usable_bytes / unit
         ax.plot([at, at], [place - 0.45, place + 0.45], color="black", lw=1.2, zorder=3)
     if data.limit_bytes is not None:
-        at = data.limit_bytes / GIB
+        at = data.limit_bytes / unit
         ax.plot([at, at], [-0.5, len(data.bars) - 0.5], color="black", lw=1.2)
-        ax.text(at, -0.55, f"usable: {gib(data.limit_bytes)}", ha="right", va="bottom", color=GREY)
+        ax.text(
+            at,
+            -0.55,
+            f"usable: {size_words(data.limit_bytes)}",
+            ha="right",
+            va="bottom",
+            color=GREY,
+        )
 
 
 KIND: Final = Kind(

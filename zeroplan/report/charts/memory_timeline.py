@@ -9,9 +9,8 @@ from zeroplan.records import dataclass
 from zeroplan.report.charts.memory import PART_OF, grouped
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.style import GREY, PARTS, headline, key
-from zeroplan.report.charts.words import about, gib, joined, percent
+from zeroplan.report.charts.words import about, byte_unit, joined, percent, size_words
 from zeroplan.schedule.events import Event, Phase, Script
-from zeroplan.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +86,7 @@ class MemoryTimelineChart:
         most = max(parts, key=lambda part: parts[part])
         share = parts[most] / self.peak_bytes
         return (
-            f"{self.strategy} peaks at {gib(self.peak_bytes)} of tensors in {self.moment}; "
+            f"{self.strategy} peaks at {size_words(self.peak_bytes)} of tensors in {self.moment}; "
             f"{percent(share)} are {most}"
         )
 
@@ -95,12 +94,12 @@ class MemoryTimelineChart:
     def alt(self) -> str:
         """What the peak is made of, and what is left between steps."""
         parts = grouped(self.lives[self.peak].bytes)
-        made = joined([f"{part} {gib(size)}" for part, size in parts.items() if size])
+        made = joined([f"{part} {size_words(size)}" for part, size in parts.items() if size])
         left = sum(self.lives[-1].after.values())
         return (
             f"Live tensors in the order of issue, {self.strategy}, {self.context}: "
-            f"{gib(self.peak_bytes)} in {self.moment}, of which {made}; "
-            f"{gib(left)} at the end of the step."
+            f"{size_words(self.peak_bytes)} in {self.moment}, of which {made}; "
+            f"{size_words(left)} at the end of the step."
         )
 
     def rows(self) -> list[dict[str, object]]:
@@ -133,13 +132,14 @@ def draw_memory_timeline(data: MemoryTimelineChart, ax: "Axes") -> "Axes":
     """Stack what is live, event by event, and mark the peak."""
     from matplotlib.patches import Patch  # noqa: PLC0415  # only a chart needs matplotlib
 
+    unit, word = byte_unit(data.peak_bytes)
     xs = [place + half for place in range(len(data.lives)) for half in (0.0, 0.5)]
     both = [grouped(each) for live in data.lives for each in (live.bytes, live.after)]
     shown = [part for part in PARTS if any(each.get(part) for each in both)]
-    stacks = [[each[part] / GIB for each in both] for part in shown]
+    stacks = [[each[part] / unit for each in both] for part in shown]
     ax.stackplot(xs, stacks, colors=[PARTS[part] for part in shown], lw=0, step="post")
-    top = data.peak_bytes / GIB
-    ax.set(xlim=(0, max(1, len(data.lives))), ylim=(0, top * 1.22), ylabel="live tensors [GiB]")
+    top = data.peak_bytes / unit
+    ax.set(xlim=(0, max(1, len(data.lives))), ylim=(0, top * 1.22), ylabel=f"live tensors [{word}]")
     ax.grid(axis="y")
     _phases(ax, data)
     _peak(ax, data, top)
@@ -169,7 +169,7 @@ def _peak(ax: "Axes", data: MemoryTimelineChart, top: float) -> None:
     place, count = data.peak, len(data.lives)
     align = "left" if place < count / 3 else "right" if place > 2 * count / 3 else "center"
     ax.plot([place + 0.25], [top], marker="v", color="black", ms=5, zorder=4, clip_on=False)
-    words = f"peak {gib(data.peak_bytes)}: {data.moment}"
+    words = f"peak {size_words(data.peak_bytes)}: {data.moment}"
     ax.annotate(words, (place, top), (0, 6), textcoords="offset points", ha=align, va="bottom")
     ax.axhline(top, color=GREY, lw=0.6, ls=":")
 

@@ -89,7 +89,7 @@ def _point(block: Block, place: int) -> Point:
         sequence_length=int(block.batches.sequence_length[batch]),
         device_bytes=int(at("device_bytes")),
         usable_bytes=int(at("usable_bytes")),
-        verdict=VERDICTS[int(at("verdict"))],  # type: ignore[arg-type]  # they are the words
+        verdict=VERDICTS[int(at("verdict"))],
         step_seconds=float(at("step_seconds")),
         exposed_communication_seconds=float(at("exposed_communication_seconds")),
         tokens_per_second_per_gpu=float(at("tokens_per_second_per_gpu")),

@@ -8,9 +8,8 @@ from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.priced import Point, points
 from zeroplan.report.charts.style import GREY, end_labels, headline, log_ticks, look_of, plain_ticks
-from zeroplan.report.charts.words import about, duration, gib
+from zeroplan.report.charts.words import about, byte_unit, duration, size_words
 from zeroplan.rows import significant
-from zeroplan.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,15 +71,17 @@ class ScalingChart:
         if abs(best.growth - 1) > ALIKE:
             takes = f"takes {significant(best.growth)} times as long"
         step = f"{where} its step {takes}"
-        return f"No number of GPUs brings {best.strategy} below {gib(best.floor_bytes)}; {step}"
+        return (
+            f"No number of GPUs brings {best.strategy} below {size_words(best.floor_bytes)}; {step}"
+        )
 
     @property
     def alt(self) -> str:
         """Both ends of every line."""
         each = [
-            f"{line.strategy} from {gib(line.device_bytes[0])} and {duration(line.step_seconds[0])}"
-            f" to {gib(line.device_bytes[-1])} and {duration(line.step_seconds[-1])},"
-            f" floor {gib(line.floor_bytes)}"
+            f"{line.strategy} from {size_words(line.device_bytes[0])} and {duration(line.step_seconds[0])}"
+            f" to {size_words(line.device_bytes[-1])} and {duration(line.step_seconds[-1])},"
+            f" floor {size_words(line.floor_bytes)}"
             for line in self.lines
         ]
         ends = f"{self.lines[0].gpus[0]:,} to {self.lines[0].gpus[-1]:,}"
@@ -134,41 +135,41 @@ def _line(strategy: str, found: list[Point]) -> Line:
 def draw_scaling(data: ScalingChart, axes: "tuple[Axes, Axes]") -> "tuple[Axes, Axes]":
     """Draw memory above and step time below."""
     memory, time = axes
+    unit, word = byte_unit(data.usable_bytes)
     for line in data.lines:
         look = look_of(line.strategy)
-        memory.plot(line.gpus, [size / GIB for size in line.device_bytes], **look)
-        memory.axhline(line.floor_bytes / GIB, color=look["color"], lw=0.6, ls=":")
+        memory.plot(line.gpus, [size / unit for size in line.device_bytes], **look)
+        memory.axhline(line.floor_bytes / unit, color=look["color"], lw=0.6, ls=":")
         time.plot(line.gpus, line.step_seconds, **look)
     gpus = sorted({count for line in data.lines for count in line.gpus})
     for ax in axes:
         ax.set(xscale="log", xlim=(gpus[0] / 1.1, gpus[-1] * 1.1))
         plain_ticks(ax, gpus, [f"{count:,}" for count in gpus])
         ax.grid(axis="y")
-    sizes = [size / GIB for line in data.lines for size in (*line.device_bytes, line.floor_bytes)]
-    log_ticks(memory, [*sizes, data.usable_bytes / GIB])
+    sizes = [size / unit for line in data.lines for size in (*line.device_bytes, line.floor_bytes)]
+    log_ticks(memory, [*sizes, data.usable_bytes / unit])
     log_ticks(time, [seconds for line in data.lines for seconds in line.step_seconds])
-    memory.set_ylabel("memory of a GPU [GiB]")
+    memory.set_ylabel(f"memory of a GPU [{word}]")
     time.set(ylabel="seconds of a step [s]", xlabel="GPUs, the batch of each as it is")
-    limit = data.usable_bytes / GIB
+    limit = data.usable_bytes / unit
     memory.axhline(limit, color="black", lw=1.2)
-    name = f"usable: {gib(data.usable_bytes)}"
+    name = f"usable: {size_words(data.usable_bytes)}"
     memory.text(gpus[0], limit * 1.04, name, va="bottom", color=GREY)
-    _name(axes, data)
+    _name(axes, data, unit)
     headline(memory, data.title, data.context)
     return axes
 
 
-def _name(axes: "tuple[Axes, Axes]", data: ScalingChart) -> None:
-    for ax, figures in (
-        (axes[0], lambda line: (line.device_bytes[-1] / GIB, f"floor {gib(line.floor_bytes)}")),
-        (axes[1], lambda line: (line.step_seconds[-1], duration(line.step_seconds[-1]))),
-    ):
-        named = ((line, look_of(line.strategy)["color"], *figures(line)) for line in data.lines)
-        ends = [
-            (line.gpus[-1], y, f"{line.strategy}, {words}", colour)
-            for line, colour, y, words in named
-        ]
-        end_labels(ax, ends)
+def _name(axes: "tuple[Axes, Axes]", data: ScalingChart, unit: float) -> None:
+    sizes, times = [], []
+    for line in data.lines:
+        at, colour = line.gpus[-1], look_of(line.strategy)["color"]
+        size, seconds = line.device_bytes[-1], line.step_seconds[-1]
+        floor = f"{line.strategy}, floor {size_words(line.floor_bytes)}"
+        sizes.append((at, size / unit, floor, colour))
+        times.append((at, seconds, f"{line.strategy}, {duration(seconds)}", colour))
+    end_labels(axes[0], sizes)
+    end_labels(axes[1], times)
 
 
 KIND: Final = Kind(name="scaling", draw=draw_scaling, panels=lambda _: 2, height=lambda _: 5.6)

@@ -107,13 +107,10 @@ def headline(ax: "Axes", title: str, context: str, lift: float = 0) -> None:
         Room to leave for what stands between them and the axes. [pt]
 
     """
-    spec = ax.get_subplotspec()
-    alone = spec is None or spec.get_gridspec().ncols == 1
-    place = ("figure fraction" if alone else "axes fraction", "axes fraction")
-    left = 0.012 if alone else 0.0
-    figure = ax.figure
-    width = figure.bbox.width / figure.dpi
-    letters = int(width * (1 if alone else 0.5) / BOLD_INCHES) - 2
+    left, across = _left(ax)
+    place = (across, "axes fraction")
+    columns = 2 if across is ax.transAxes else 1
+    letters = int(ax.figure.bbox.width / ax.figure.dpi / columns / BOLD_INCHES) - 2
     below = "\n".join(fill(line, int(letters * 1.25)) for line in context.splitlines())
     height = lift + 6 + LINE * (1 + below.count("\n")) + 3
     options: Any = {"xycoords": place, "textcoords": "offset points", "va": "bottom", "ha": "left"}
@@ -123,13 +120,25 @@ def headline(ax: "Axes", title: str, context: str, lift: float = 0) -> None:
     )
 
 
+def _left(ax: "Axes") -> tuple[float, Any]:
+    """Return where a chart begins: at the page's edge where nothing stands beside it."""
+    spec = ax.get_subplotspec()
+    if spec is None or spec.get_gridspec().ncols == 1:
+        return 0.012, ax.figure.transFigure
+    return 0.0, ax.transAxes
+
+
 def key(ax: "Axes", handles: Sequence[Any], columns: int = 4) -> float:
     """Name the colours of stacked parts between headline and axes; return the room it takes [pt]."""
+    from matplotlib.transforms import blended_transform_factory  # noqa: PLC0415
+
     columns = min(columns, len(handles))
+    left, across = _left(ax)
     ax.legend(
         handles=[each for start in range(columns) for each in handles[start::columns]],
         loc="lower left",
-        bbox_to_anchor=(0, 1),
+        bbox_to_anchor=(left, 1),
+        bbox_transform=blended_transform_factory(across, ax.transAxes),
         ncols=columns,  # which matplotlib fills one after the other
         frameon=False,
         fontsize=8,

@@ -7,9 +7,19 @@ from zeroplan.estimation.record import Estimate, StrategyEstimate
 from zeroplan.estimation.several import Comparison
 from zeroplan.rows import significant
 from zeroplan.spec.run import Run
-from zeroplan.units import GIB
+from zeroplan.units import GIB, HOUR, MIB
 
-__all__ = ["Answer", "about", "duration", "gib", "joined", "labelled", "percent", "shortened"]
+__all__ = [
+    "Answer",
+    "about",
+    "byte_unit",
+    "duration",
+    "joined",
+    "labelled",
+    "percent",
+    "shortened",
+    "size_words",
+]
 
 Answer = Estimate | Comparison
 """One question or several side by side."""
@@ -17,21 +27,35 @@ Answer = Estimate | Comparison
 LONGEST: Final = 34
 """Letters of a name that leave room for the chart."""
 
+KIB: Final = 2**10
+TIB: Final = 2**40
+MANY: Final = 10_000
+"""GiB from which TiB are easier to read. [count]"""
+
 NEARLY_ALL: Final = 0.99
 """Share above which a digit more tells how much is left. [1]"""
 
 STRATEGY: Final = "sharding.strategy"
 
 
-def gib(size: float) -> str:
-    """Return bytes as a person reads them."""
-    return f"{significant(size / GIB)} GiB"
+def byte_unit(size: float) -> tuple[float, str]:
+    """Return the unit in which a size is a number of at most four digits before the point [B]."""
+    for unit, word in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB")):
+        if size >= (MANY * GIB if unit == TIB else unit):
+            return unit, word
+    return KIB, "KiB"
+
+
+def size_words(size: float) -> str:
+    """Return bytes as a person reads them: in GiB, unless that is very many or less than one."""
+    unit, word = byte_unit(size)
+    return f"{significant(size / unit)} {word}"
 
 
 def duration(seconds: float) -> str:
     """Return seconds in the unit that a person would choose."""
-    for scale, word in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= scale:
+    for scale, word, least in ((HOUR, "h", 3 * HOUR), (1.0, "s", 1.0), (1e-3, "ms", 1e-3)):
+        if seconds >= least:
             return f"{significant(seconds / scale)} {word}"
     return f"{significant(seconds * 1e6)} us"
 
