@@ -25,10 +25,15 @@ def _texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
         for label in (tick.label1, tick.label2)
         if not _between(tick.get_loc(), ax.get_xlim() if isinstance(axis, XAxis) else ax.get_ylim())
     }
-    for text in figure.findobj(Text):
-        words = text.get_text() if isinstance(text, Text) else ""
-        if words.strip() and text.get_visible() and id(text) not in hidden:
-            yield words, Text.get_window_extent(text)  # type: ignore[arg-type]  # without the arrow
+    for text in map(cast_to_text, figure.findobj(Text)):
+        if text.get_text().strip() and text.get_visible() and id(text) not in hidden:
+            yield text.get_text(), Text.get_window_extent(text)  # without an annotation's arrow
+
+
+def cast_to_text(artist: Any) -> Text:
+    """Narrow what matplotlib only promises to be an artist."""
+    assert isinstance(artist, Text)
+    return artist
 
 
 def _between(value: float, ends: tuple[float, float]) -> bool:

@@ -213,7 +213,7 @@ def test_the_memory_timeline_peaks_where_the_estimate_does() -> None:
 def test_fit_says_what_single_estimates_say() -> None:
     _, data = _chart("fit")
     point = next(p for p in data.points if (p.micro_batch_size, p.sequence_length) == (4, 8192))
-    keys = {"micro_batch_size": 4, "sequence_length": 8192, "strategy": "fsdp2"}
+    keys: Any = {"micro_batch_size": 4, "sequence_length": 8192, "strategy": "fsdp2"}
     (alone,) = estimate(**ASKED, **keys).estimates
     assert (point.device_bytes, point.verdict) == (alone.memory.device_bytes, alone.verdict)
     assert point.tokens_per_second_per_gpu == pytest.approx(alone.time.tokens_per_second_per_gpu)

@@ -9,6 +9,7 @@ from zeroplan import load_spec
 from zeroplan.errors import SpecError
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import case_of
+from zeroplan.estimation.record import Verdict
 from zeroplan.estimation.why_slow import Part
 from zeroplan.report.charts import breakdown, links, memory, memory_timeline, scaling, timeline
 from zeroplan.report.charts.picture import Chart, Kind
@@ -26,7 +27,7 @@ COUNTS = pytest.mark.parametrize("count", [1, 2, 12])
 def _bars(count: int, scale: float) -> Iterator[memory.Bar]:
     for place, name in enumerate(NAMES[:count]):
         parts = {part: int((place + 1) * scale * 2**30) for part in PARTS}
-        verdict = "fits" if place < count / 2 else "does_not_fit"
+        verdict: Verdict = "fits" if place < count / 2 else "does_not_fit"
         yield memory.Bar(
             name=name,
             parts=parts,

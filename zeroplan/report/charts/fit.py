@@ -9,7 +9,7 @@ from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.priced import Point, points
 from zeroplan.report.charts.style import TEXT, headline
-from zeroplan.report.charts.words import about, size_words
+from zeroplan.report.charts.words import about, named, size_words
 from zeroplan.rows import significant
 from zeroplan.spec.reading import read_run
 
@@ -122,7 +122,7 @@ def data_fit(values: Mapping[str, object], profiles: Path | None = None) -> FitC
         profiles,
     )
     return FitChart(
-        strategy=chosen.estimate.strategy,
+        strategy=named(chosen.estimate.strategy),
         context=about(found[0].run, batch=False),
         points=tuple(found),
     )

@@ -6,7 +6,7 @@ from zeroplan.estimation.record import Memory, Verdict
 from zeroplan.records import dataclass, fields
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.style import GREY, PARTS, headline, ink_on, key
-from zeroplan.report.charts.words import Answer, about, byte_unit, joined, labelled, size_words
+from zeroplan.report.charts.words import Answer, about, byte_unit, labelled, size_words
 from zeroplan.rows import significant
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class MemoryChart:
     def alt(self) -> str:
         """Every bar in words."""
         each = (f"{b.name} {size_words(b.device_bytes)}{WORDS[b.verdict]}" for b in self.bars)
-        return f"Stacked bars of memory per GPU, {self.context}. {joined(list(each))}."
+        return f"Stacked bars of memory per GPU, {self.context}. {'; '.join(each)}."
 
     def rows(self) -> list[dict[str, object]]:
         """Return one line for each bar."""
@@ -164,10 +164,21 @@ def _stack(ax: "Axes", place: int, bar: Bar, longest: float, unit: float) -> Non
         if size > (0.02 + 0.014 * len(words)) * longest:
             middle = left + size / 2
             ink = ink_on(colour)
-            ax.text(middle, place, words, ha="center", va="center", color=ink, fontsize=7.5)
+            ax.text(
+                middle,
+                place,
+                words,
+                ha="center",
+                va="center",
+                color=ink,
+                fontsize=7.5,
+                zorder=4,
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.6},
+            )
         left += size
     total = f"{significant(left)}{WORDS[bar.verdict]}"
-    ax.text(left + 0.008 * longest, place, total, va="center", backgroundcolor="#ffffffcc")
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9}
+    ax.text(left + 0.01 * longest, place, total, va="center", zorder=4, bbox=behind)
 
 
 def _limit(ax: "Axes", data: MemoryChart, unit: float) -> None:

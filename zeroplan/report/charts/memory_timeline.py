@@ -9,7 +9,7 @@ from zeroplan.records import dataclass
 from zeroplan.report.charts.memory import PART_OF, grouped
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.style import GREY, PARTS, headline, key
-from zeroplan.report.charts.words import about, byte_unit, joined, percent, size_words
+from zeroplan.report.charts.words import about, byte_unit, joined, named, percent, size_words
 from zeroplan.schedule.events import Event, Phase, Script
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class MemoryTimelineChart:
         share = parts[most] / self.peak_bytes
         return (
             f"{self.strategy} peaks at {size_words(self.peak_bytes)} of tensors in {self.moment}; "
-            f"{percent(share)} are {most}"
+            f"{percent(share)} of it {most}"
         )
 
     @property
@@ -121,7 +121,7 @@ class MemoryTimelineChart:
 def data_memory_timeline(case: Case) -> MemoryTimelineChart:
     """Walk one strategy's step through its memory."""
     return MemoryTimelineChart(
-        strategy=case.now.strategy,
+        strategy=named(case.now.strategy),
         context=about(case.question.run),
         moment=moment_name(case.found.highest),
         lives=tuple(lives(case.step)),

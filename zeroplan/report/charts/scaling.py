@@ -1,6 +1,7 @@
 """`scaling`: memory and step time against the number of GPUs, and the floor of the memory."""
 
 from collections.abc import Mapping
+from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -153,11 +154,27 @@ def draw_scaling(data: ScalingChart, axes: "tuple[Axes, Axes]") -> "tuple[Axes, 
     time.set(ylabel="seconds of a step [s]", xlabel="GPUs, the batch of each as it is")
     limit = data.usable_bytes / unit
     memory.axhline(limit, color="black", lw=1.2)
+    at, side = _freer(data, gpus)
     name = f"usable: {size_words(data.usable_bytes)}"
-    memory.text(gpus[0], limit * 1.04, name, va="bottom", color=GREY)
+    memory.text(at, limit * 1.04, name, va="bottom", ha=side, color=GREY)
     _name(axes, data, unit)
     headline(memory, data.title, data.context)
     return axes
+
+
+def _freer(data: ScalingChart, gpus: list[int]) -> tuple[int, str]:
+    """Return the end at which the name of the limit is farther from every line."""
+
+    def nearest(few: list[int]) -> float:
+        pairs = (
+            pair for each in data.lines for pair in zip(each.gpus, each.device_bytes, strict=True)
+        )
+        return min((abs(log(s / data.usable_bytes)) for n, s in pairs if n in few), default=inf)
+
+    third = -(-len(gpus) // 3)
+    if nearest(gpus[:third]) < nearest(gpus[-third:]):
+        return gpus[-1], "right"
+    return gpus[0], "left"
 
 
 def _name(axes: "tuple[Axes, Axes]", data: ScalingChart, unit: float) -> None:

@@ -7,7 +7,7 @@ from zeroplan.estimation.explain_case import Case
 from zeroplan.records import dataclass, replace
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.style import PARTS, WAITING, headline, key
-from zeroplan.report.charts.words import about, duration, percent
+from zeroplan.report.charts.words import about, duration, named, percent
 from zeroplan.schedule.events import Phase, Stream
 from zeroplan.timing.walk import Span
 
@@ -107,7 +107,7 @@ def data_timeline(case: Case) -> TimelineChart:
     """Run one strategy's step on the clock."""
     works = tuple(gaps(map(_work, case.spans())))
     return TimelineChart(
-        strategy=case.now.strategy,
+        strategy=named(case.now.strategy),
         context=about(case.question.run),
         step_seconds=max((work.end_seconds for work in works), default=0.0),
         works=works,
@@ -153,6 +153,18 @@ COLOURS: Final[dict[Doing, str]] = {
 """Greys compute; what is in colour moves or waits."""
 
 
+ORDER: Final = (
+    "forward",
+    "backward",
+    "optimizer",
+    "compute stream idle",
+    "parameters move",
+    "gradients move",
+    "host and drive",
+)
+"""What colours mean, as they are listed."""
+
+
 def _colour(work: Work) -> tuple[str, str]:
     """Return a work's colour and what it means; collectives have that of what they move."""
     if work.doing != "collective":
@@ -169,13 +181,13 @@ def draw_timeline(data: TimelineChart, ax: "Axes") -> "Axes":
 
     scale, unit = (1.0, "s") if data.step_seconds >= 1 else (1e3, "ms")
     lanes = {stream: place for place, stream in enumerate(data.streams)}
-    named: dict[str, str] = {}
+    used: dict[str, str] = {}
     pieces: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for work in data.works:
         length = (work.end_seconds - work.start_seconds) * scale
         if length > 0:
             colour, word = _colour(work)
-            named[word] = colour
+            used[word] = colour
             lane = pieces.setdefault((lanes[work.stream], colour), [])
             lane.append((work.start_seconds * scale, length))
     for (place, colour), each in pieces.items():
@@ -186,7 +198,8 @@ def draw_timeline(data: TimelineChart, ax: "Axes") -> "Axes":
     ax.set_xlabel(f"time since the start of the step [{unit}]")
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
-    lift = key(ax, [Patch(color=colour, label=word) for word, colour in named.items()], 3)
+    colours = sorted(used.items(), key=lambda each: ORDER.index(each[0]))
+    lift = key(ax, [Patch(color=colour, label=word) for word, colour in colours], 3)
     headline(ax, data.title, data.context, lift)
     return ax
 

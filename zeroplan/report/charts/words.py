@@ -6,7 +6,8 @@ from typing import Final
 from zeroplan.estimation.record import Estimate, StrategyEstimate
 from zeroplan.estimation.several import Comparison
 from zeroplan.rows import significant
-from zeroplan.spec.run import Run
+from zeroplan.sharding.strategies import STRATEGIES
+from zeroplan.spec.run import Run, Strategy
 from zeroplan.units import GIB, HOUR, MIB
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "duration",
     "joined",
     "labelled",
+    "named",
     "percent",
     "shortened",
     "size_words",
@@ -96,10 +98,15 @@ def about(run: Run, *, gpus: bool = True, link: bool = True, batch: bool = True)
 def labelled(told: Answer) -> Iterator[tuple[str, Run, StrategyEstimate]]:
     """Yield every estimate with the name that tells it from the others, and its run."""
     if isinstance(told, Estimate):
-        yield from ((each.strategy, told.inputs, each) for each in told.estimates)
+        yield from ((named(each.strategy), told.inputs, each) for each in told.estimates)
         return
     for one in told.answers:
-        values = [value for key, value in one.values if key != STRATEGY]
+        values = ", ".join(shortened(value) for key, value in one.values if key != STRATEGY)
         for each in one.answer.estimates:
-            name = ", ".join((*map(shortened, values), each.strategy))
-            yield name, one.answer.inputs, each
+            name = named(each.strategy)
+            yield f"{name} ({values})" if values else name, one.answer.inputs, each
+
+
+def named(strategy: Strategy) -> str:
+    """Return what a strategy is called in a sentence."""
+    return strategy if STRATEGIES[strategy].distributed else STRATEGIES[strategy].title
