@@ -11,6 +11,7 @@ import pytest
 from zeroplan import estimate, load_spec
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import Case, case_of
+from zeroplan.estimation.resolve import resolve
 from zeroplan.report.traces import chrome_trace, memory_snapshot
 
 ASKED: Any = {"model": "llama-3.1-8b", "gpus": 16, "link": "ib", "strategy": "fsdp2"}
@@ -25,7 +26,7 @@ READ_BY_THE_VIEWER = {
 
 @cache
 def _case() -> Case:
-    chosen = choose(load_spec(**ASKED), None, {})
+    chosen = choose(resolve(load_spec(**ASKED)))
     return case_of(chosen.question, chosen.estimate, None)
 
 

@@ -5,10 +5,11 @@ import pytest
 from zeroplan import estimate, load_spec
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import Case, case_of
+from zeroplan.estimation.resolve import resolve
 
 
 def _case(**keys: object) -> Case:
-    chosen = choose(load_spec(model="llama-3.1-8b", **keys), None, {})
+    chosen = choose(resolve(load_spec(model="llama-3.1-8b", **keys)))
     return case_of(chosen.question, chosen.estimate, None)
 
 

@@ -79,8 +79,9 @@ def _case(question: Question) -> "Case":
     """Look into the strategy that is named, or the fastest that fits."""
     from zeroplan.estimation.choice import choose  # noqa: PLC0415
     from zeroplan.estimation.explain_case import case_of  # noqa: PLC0415
+    from zeroplan.estimation.resolve import resolve  # noqa: PLC0415
 
-    chosen = choose(question.asked.run, question.profiles, {})
+    chosen = choose(resolve(question.asked.run, question.profiles))
     return case_of(chosen.question, chosen.estimate, question.profiles)
 
 

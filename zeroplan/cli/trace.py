@@ -52,10 +52,11 @@ def trace(
     """
     from zeroplan.estimation.choice import choose  # noqa: PLC0415  # not for --help
     from zeroplan.estimation.explain_case import case_of  # noqa: PLC0415
+    from zeroplan.estimation.resolve import resolve  # noqa: PLC0415
     from zeroplan.report import traces  # noqa: PLC0415
 
     folder = Path(profiles) if profiles else None
-    chosen = choose(asked, folder, {})
+    chosen = choose(resolve(asked, folder))
     case = case_of(chosen.question, chosen.estimate, folder)
     write_whole(Path(output), traces.chrome_trace(case), "--output")
     if memory_snapshot is not None:

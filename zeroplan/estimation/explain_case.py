@@ -9,6 +9,7 @@ from zeroplan.compute.gpu import GpuPrice, gpu_price
 from zeroplan.compute.offload import OffloadPrice, offload_price
 from zeroplan.compute.price import Works
 from zeroplan.estimation.answer import plan_for
+from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.estimation.resolve import Question, ranks_per_node
 from zeroplan.memory.walk import Trace, trace
@@ -37,7 +38,7 @@ class Case:
     @property
     def communicators(self) -> int:
         """NCCL communicators of a rank; one GPU alone has none. [count]"""
-        return self.plan.groups.communicators
+        return nccl_communicators(self.question, self.plan.groups)
 
     @property
     def price(self) -> GpuPrice:
@@ -51,7 +52,7 @@ class Case:
             price,
             wires,
             self._host,
-            overlaps=self._overlaps,
+            overlaps=wires.overlaps,
             fuses=self.question.run.model.compile,
             offload=self._offload,
             free=free,
@@ -61,7 +62,7 @@ class Case:
         """Yield where every event of the step lies on the clock."""
         works = Works(self.price, self.question.run.model.compile)
         prices = Prices(works, self.question.wires, self._host, self._offload)
-        return spans(self.step, prices, overlaps=self._overlaps)
+        return spans(self.step, prices, overlaps=self.question.wires.overlaps)
 
     @property
     def _host(self) -> HostPrice:
@@ -70,10 +71,6 @@ class Case:
     @property
     def _offload(self) -> OffloadPrice:
         return offload_price(self.question.gpu, ranks_per_node(self.question.run))
-
-    @property
-    def _overlaps(self) -> bool:
-        return self.question.run.cluster.backend == "nccl"
 
 
 def case_of(question: Question, now: StrategyEstimate, profiles: Path | None) -> Case:

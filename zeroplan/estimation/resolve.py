@@ -20,7 +20,14 @@ from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
 
-__all__ = ["Question", "ranks_per_node", "resolve", "resolve_cluster", "strategy_groups"]
+__all__ = [
+    "Question",
+    "elsewhere",
+    "ranks_per_node",
+    "resolve",
+    "resolve_cluster",
+    "strategy_groups",
+]
 
 DEFAULT_GPU = "h100-sxm5-80gb"
 DEFAULT_SEQUENCE_LENGTH = 4096
@@ -91,6 +98,20 @@ def resolve(
             *hypothetical_notes(cluster, gpu, wires, catalogue),
         ),
     )
+
+
+def elsewhere(question: Question, cluster: ClusterChoice, profiles: Path | None) -> Question:
+    """Return the same question on another machine, of which the model knows nothing.
+
+    Raises
+    ------
+    SpecError
+        The machine is not known, or cannot do what is asked.
+    """
+    filled, gpu, wires = resolve_cluster(cluster, load_catalogue(profiles))
+    _verify_float8(question.run.training, gpu)
+    run = verify(replace(question.run, cluster=filled))
+    return replace(question, run=run, gpu=gpu, wires=wires)
 
 
 def strategy_groups(row: Sharding, run: Run) -> Groups:
@@ -192,5 +213,6 @@ def resolve_cluster(
         node=node,
         gpu=gpu,
         oversubscription=cluster.oversubscription,
+        backend=cluster.backend,
     )
     return filled, gpu, wires

@@ -39,7 +39,7 @@ SWEEPS = Path(__file__).parents[2] / "comm" / "sweeps.csv"
 @cache
 def _case(strategy: str, micro_steps: int = 1) -> Case:
     run = load_spec(**ASKED, strategy=strategy, gradient_accumulation_steps=micro_steps)
-    chosen = choose(run, None, {})
+    chosen = choose(resolve(run))
     return case_of(chosen.question, chosen.estimate, None)
 
 

@@ -10,6 +10,7 @@ from zeroplan.errors import SpecError
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.record import Verdict
+from zeroplan.estimation.resolve import resolve
 from zeroplan.estimation.why_slow import Part
 from zeroplan.report.charts import breakdown, links, memory, memory_timeline, scaling, timeline
 from zeroplan.report.charts.picture import Chart, Kind
@@ -120,7 +121,7 @@ def test_breakdown(count: int, scale: float, faults: Faults) -> None:
     ids=str,
 )
 def test_both_timelines(keys: dict[str, object], faults: Faults) -> None:
-    chosen = choose(load_spec(**keys), None, {})
+    chosen = choose(resolve(load_spec(**keys)))
     case = case_of(chosen.question, chosen.estimate, None)
     assert faults(timeline.KIND, timeline.data_timeline(case)) == []
     assert faults(memory_timeline.KIND, memory_timeline.data_memory_timeline(case)) == []

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zeroplan.estimation.choice import choose
+from zeroplan.estimation.resolve import resolve
 from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.priced import Point, points
@@ -110,7 +111,7 @@ def data_fit(values: Mapping[str, object], profiles: Path | None = None) -> FitC
     lists = {key: each for key, each in values.items() if isinstance(each, list)}
     single = {key: each for key, each in values.items() if key not in lists}
     first = {key: each[0] for key, each in lists.items()}
-    chosen = choose(read_run(single, first), profiles, {})
+    chosen = choose(resolve(read_run(single, first), profiles))
     longest = chosen.question.architecture.max_positions or LENGTHS[-1]
     found = points(
         {

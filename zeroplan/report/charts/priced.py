@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from zeroplan.errors import SpecError
 from zeroplan.estimation.hypothetical import HYPOTHETICAL
 from zeroplan.estimation.many import VERDICTS
@@ -76,7 +74,8 @@ def _of(space: Space, structure: dict[str, object], refused: list[str]) -> Itera
 
 def _point(block: Block, place: int) -> Point:
     figures = block.figures
-    _, batch, machine = (int(each) for each in np.unravel_index(place, figures.verdict.shape))
+    _, batches, machines = figures.verdict.shape
+    batch, machine = place // machines % batches, place % machines
     question = block.machines.questions[machine]
 
     def at(name: str) -> Any:
