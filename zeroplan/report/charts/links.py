@@ -191,7 +191,8 @@ def _name(axes: "tuple[Axes, Axes]", data: LinksChart) -> None:
         (at, 100 * e.waiting, f"{e.strategy}, {percent(e.waiting)}", e.strategy) for e in ends
     ]
     if max(ends, key=_waiting).waiting - min(ends, key=_waiting).waiting < ALIKE and len(ends) > 1:
-        shares = [(at, 100 * ends[0].waiting, f"all {percent(ends[0].waiting)}", "")]
+        least = min(each.waiting for each in ends)
+        shares = [(at, 100 * least, f"all {percent(least)} or more", "")]
     for ax, labels in zip(axes, (named, shares), strict=True):
         end_labels(ax, [(x, y, text, look_of(name)["color"]) for x, y, text, name in labels])
 

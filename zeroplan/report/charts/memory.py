@@ -188,14 +188,9 @@ def _limit(ax: "Axes", data: MemoryChart, unit: float) -> None:
     if data.limit_bytes is not None:
         at = data.limit_bytes / unit
         ax.plot([at, at], [-0.5, len(data.bars) - 0.5], color="black", lw=1.2)
-        ax.text(
-            at,
-            -0.55,
-            f"usable: {size_words(data.limit_bytes)}",
-            ha="right",
-            va="bottom",
-            color=GREY,
-        )
+        words = f"usable: {size_words(data.limit_bytes)}"
+        side = "left" if 3 * at < ax.get_xlim()[1] else "right"
+        ax.text(at, -0.55, words, ha=side, va="bottom", color=GREY)
 
 
 KIND: Final = Kind(

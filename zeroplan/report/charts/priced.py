@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from zeroplan.errors import SpecError
-from zeroplan.estimation.hypothetical import HYPOTHETICAL
+from zeroplan.estimation.hypothetical import hypothetical_notes
 from zeroplan.estimation.many import VERDICTS
 from zeroplan.estimation.record import Verdict
+from zeroplan.hardware import Catalogue, load_catalogue
 from zeroplan.records import dataclass
 from zeroplan.rows import plain
 from zeroplan.search.blocks import Block, blocks
@@ -65,14 +66,16 @@ def points(values: Mapping[str, object], profiles: Path | None = None) -> list[P
 
 
 def _of(space: Space, structure: dict[str, object], refused: list[str]) -> Iterator[Point]:
+    catalogue = load_catalogue(space.profiles)
     for block in blocks(space, structure):
         if isinstance(block, Block):
-            yield from (_point(block, place) for place in range(block.figures.verdict.size))
+            size = block.figures.verdict.size
+            yield from (_point(block, place, catalogue) for place in range(size))
         else:
             refused.append(block.why)
 
 
-def _point(block: Block, place: int) -> Point:
+def _point(block: Block, place: int, catalogue: Catalogue) -> Point:
     figures = block.figures
     _, batches, machines = figures.verdict.shape
     batch, machine = place // machines % batches, place % machines
@@ -92,5 +95,7 @@ def _point(block: Block, place: int) -> Point:
         step_seconds=float(at("step_seconds")),
         exposed_communication_seconds=float(at("exposed_communication_seconds")),
         tokens_per_second_per_gpu=float(at("tokens_per_second_per_gpu")),
-        hypothetical=any(note.startswith(HYPOTHETICAL) for note in question.notes),
+        hypothetical=bool(
+            hypothetical_notes(question.run.cluster, question.gpu, question.wires, catalogue)
+        ),
     )
