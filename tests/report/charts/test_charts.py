@@ -26,6 +26,7 @@ from zeroplan.report.charts import (
 )
 from zeroplan.report.charts.picture import Chart, Kind, csv_of, save
 from zeroplan.report.charts.picture import figure_of as drawn
+from zeroplan.search.select import rent
 from zeroplan.sharding.groups import contiguous
 from zeroplan.units import GIB
 
@@ -231,11 +232,27 @@ def test_breakdown_is_what_why_slow_says() -> None:
 
 def test_pareto_rises_with_the_cost() -> None:
     _, data = _chart("pareto")
-    costs = [data.cost(choice) for choice in data.frontier]
+    costs = [rent(choice) for choice in data.frontier]
     rates = [choice.tokens_per_second for choice in data.frontier]
     assert costs == sorted(set(costs))
     assert rates == sorted(set(rates))
     assert data.title.startswith("4.00 times the GPUs buy ")
+
+
+def test_plans_of_one_price_are_one_step_of_the_frontier() -> None:
+    found = plan(
+        model="llama-3.1-8b",
+        gpus=[8, 16],
+        strategy=["zero2", "zero3"],
+        micro_batch_size=[1, 2, 4],
+        activation_checkpointing=["none", "full"],
+        prices={"": 2.7},
+    )
+    data = pareto.data_pareto(found, "llama-3.1-8b")
+    costs = [rent(choice) for choice in data.frontier]
+    assert costs == pytest.approx([2.7 * 8, 2.7 * 16])
+    best = max(found.best, key=lambda choice: choice.tokens_per_second)
+    assert data.frontier[-1].tokens_per_second == best.tokens_per_second
 
 
 def test_measured_points_lie_where_the_table_says() -> None:

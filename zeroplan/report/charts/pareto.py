@@ -9,7 +9,7 @@ from zeroplan.report.charts.style import GREY, headline, log_ticks
 from zeroplan.report.charts.words import shortened
 from zeroplan.rows import significant
 from zeroplan.search.record import Choice, Search
-from zeroplan.units import HOUR, MEGA
+from zeroplan.search.select import rent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,13 +32,6 @@ class ParetoChart:
     """From the least costly to the fastest."""
     others: tuple[Choice, ...]
 
-    def cost(self, choice: Choice) -> float:
-        """Return what a plan costs: US dollars an hour, or GPUs."""
-        usd = choice.usd_per_million_tokens
-        if not self.priced or usd is None:
-            return choice.gpus
-        return usd * choice.tokens_per_second * HOUR / MEGA
-
     @property
     def title(self) -> str:
         """What the fastest has over the least costly."""
@@ -46,11 +39,11 @@ class ParetoChart:
         if len(self.frontier) == 1:
             name, rate = _name(least), significant(least.tokens_per_second)
             return f"{name} on {least.gpus:,} GPUs is the best at {rate} tokens/s"
-        cost = self.cost(most) / self.cost(least)
+        cost = rent(most) / rent(least)
         gain = most.tokens_per_second / least.tokens_per_second
-        what = "the money an hour" if self.priced else "the GPUs"
+        what = "the money an hour buys" if self.priced else "the GPUs buy"
         return (
-            f"{significant(cost)} times {what} buy {significant(gain)} times the tokens: up to "
+            f"{significant(cost)} times {what} {significant(gain)} times the tokens: up to "
             f"{significant(most.tokens_per_second)} tokens/s with {_name(most)}"
         )
 
@@ -59,7 +52,7 @@ class ParetoChart:
         """Every plan of the frontier."""
         unit = " USD/h" if self.priced else " GPUs"
         told = (
-            f"{significant(self.cost(each))}{unit}: {significant(each.tokens_per_second)} tokens/s "
+            f"{significant(rent(each))}{unit}: {significant(each.tokens_per_second)} tokens/s "
             f"with {_name(each)}"
             for each in self.frontier
         )
@@ -75,7 +68,7 @@ class ParetoChart:
                 **{key.rpartition(".")[2]: value for key, value in each.keys.items()},
                 "tokens_per_second": each.tokens_per_second,
                 "device_bytes": each.device_bytes,
-                "usd_per_hour": self.cost(each) if self.priced else None,
+                "usd_per_hour": rent(each) if self.priced else None,
             }
             for place, each in enumerate((*self.frontier, *self.others))
         ]
@@ -107,15 +100,11 @@ def data_pareto(found: Search, model: str) -> ParetoChart:
     if len({each.gpu for each in found.frontier}) == 1:
         parts[1:1] = [str(cluster.gpu)]
     on = set(map(id, found.frontier))
-    chart = ParetoChart(
+    return ParetoChart(
         context=" · ".join(parts),
         priced=priced,
         frontier=found.frontier,
         others=tuple(each for each in found.best if id(each) not in on),
-    )
-    ordered = sorted(found.frontier, key=chart.cost)
-    return ParetoChart(
-        context=chart.context, priced=priced, frontier=tuple(ordered), others=chart.others
     )
 
 
@@ -126,7 +115,8 @@ def draw_pareto(data: ParetoChart, ax: "Axes") -> "Axes":
     ax.plot(xs, ys, color=BLUE, marker="o", drawstyle="steps-post", zorder=3)
     every = (*data.frontier, *data.others)
     log_ticks(ax, (each.tokens_per_second for each in every))
-    costs = [data.cost(each) for each in every]
+    ax.set_ylim(ax.get_ylim()[0] / 1.3, ax.get_ylim()[1])  # for the name of the lowest
+    costs = [rent(each) for each in every]
     low, high = min(costs), max(costs)
     ax.set(xscale="log", xlim=(low / 1.6, high * 1.6))
     ticks = [low * 2**power for power in range(12) if low * 2**power <= high * 1.01]
@@ -140,7 +130,7 @@ def draw_pareto(data: ParetoChart, ax: "Axes") -> "Axes":
 
 
 def _places(data: ParetoChart, choices: tuple[Choice, ...]) -> tuple[list[float], list[float]]:
-    return [data.cost(each) for each in choices], [each.tokens_per_second for each in choices]
+    return [rent(each) for each in choices], [each.tokens_per_second for each in choices]
 
 
 def _named(ax: "Axes", data: ParetoChart, xs: list[float], ys: list[float]) -> None:
