@@ -110,8 +110,8 @@ def data_pareto(found: Search, model: str) -> ParetoChart:
 
 def draw_pareto(data: ParetoChart, ax: "Axes") -> "Axes":
     """Draw the frontier as a line, its plans by name, and the best of the others in grey."""
-    xs, ys = _places(data, data.frontier)
-    ax.scatter(*_places(data, data.others), s=10, color="#bbbbbb", zorder=2)
+    xs, ys = _places(data.frontier)
+    ax.scatter(*_places(data.others), s=10, color="#bbbbbb", zorder=2)
     ax.plot(xs, ys, color=BLUE, marker="o", drawstyle="steps-post", zorder=3)
     every = (*data.frontier, *data.others)
     log_ticks(ax, (each.tokens_per_second for each in every))
@@ -129,7 +129,7 @@ def draw_pareto(data: ParetoChart, ax: "Axes") -> "Axes":
     return ax
 
 
-def _places(data: ParetoChart, choices: tuple[Choice, ...]) -> tuple[list[float], list[float]]:
+def _places(choices: tuple[Choice, ...]) -> tuple[list[float], list[float]]:
     return [rent(each) for each in choices], [each.tokens_per_second for each in choices]
 
 
