@@ -13,7 +13,7 @@ from zeroplan.estimation.record import Verdict
 from zeroplan.estimation.resolve import resolve
 from zeroplan.estimation.why_slow import Part
 from zeroplan.report.charts import breakdown, links, memory, memory_timeline, scaling, timeline
-from zeroplan.report.charts.picture import Chart, Kind
+from zeroplan.report.charts.picture import Chart, Kind, figure_of, svg_of
 from zeroplan.report.charts.style import PARTS, spread
 
 Faults = Callable[[Kind, Chart], list[str]]
@@ -125,6 +125,18 @@ def test_both_timelines(keys: dict[str, object], faults: Faults) -> None:
     case = case_of(chosen.question, chosen.estimate, None)
     assert faults(timeline.KIND, timeline.data_timeline(case)) == []
     assert faults(memory_timeline.KIND, memory_timeline.data_memory_timeline(case)) == []
+
+
+def test_a_step_of_many_micro_steps_makes_a_light_picture() -> None:
+    asked = load_spec(model="8b", gpus=8, strategy="fsdp2", gradient_accumulation_steps=16)
+    chosen = choose(resolve(asked))
+    data = memory_timeline.data_memory_timeline(case_of(chosen.question, chosen.estimate, None))
+    assert len(data.lives) > 4000
+    figure = figure_of(memory_timeline.KIND, data)
+    assert len(svg_of(figure, data.title, data.alt)) < 1_000_000
+    (ax,) = figure.axes
+    top = max(path.vertices[:, 1].max() for c in ax.collections for path in c.get_paths())
+    assert top * 2**30 == pytest.approx(data.peak_bytes)
 
 
 def test_links_of_one_node_are_refused() -> None:

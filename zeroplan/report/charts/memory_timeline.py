@@ -133,8 +133,9 @@ def draw_memory_timeline(data: MemoryTimelineChart, ax: "Axes") -> "Axes":
     from matplotlib.patches import Patch  # noqa: PLC0415  # only a chart needs matplotlib
 
     unit, word = byte_unit(data.peak_bytes)
-    xs = [place + half for place in range(len(data.lives)) for half in (0.0, 0.5)]
-    both = [grouped(each) for live in data.lives for each in (live.bytes, live.after)]
+    bins = _bins(data)
+    xs = [at for run in bins for at in (run[0], (run[0] + run[-1] + 1) / 2)]
+    both = [grouped(each) for run in bins for each in _ends(data, run)]
     shown = [part for part in PARTS if any(each.get(part) for each in both)]
     stacks = [[each[part] / unit for each in both] for part in shown]
     ax.stackplot(xs, stacks, colors=[PARTS[part] for part in shown], lw=0, step="post")
@@ -146,6 +147,19 @@ def draw_memory_timeline(data: MemoryTimelineChart, ax: "Axes") -> "Axes":
     lift = key(ax, [Patch(color=PARTS[part], label=part) for part in shown])
     headline(ax, data.title, data.context, lift)
     return ax
+
+
+def _bins(data: MemoryTimelineChart) -> list[range]:
+    """Divide the events into as many runs as can be seen apart."""
+    count = len(data.lives)
+    each = max(1, -(-count // MOST_DRAWN))
+    return [range(start, min(start + each, count)) for start in range(0, count, each)]
+
+
+def _ends(data: MemoryTimelineChart, run: range) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the highest moment of a run of events, and what is left at its end. [B]"""
+    highest = max(run, key=lambda place: data.lives[place].total_bytes)
+    return data.lives[highest].bytes, data.lives[run[-1]].after
 
 
 def _phases(ax: "Axes", data: MemoryTimelineChart) -> None:
@@ -174,6 +188,8 @@ def _peak(ax: "Axes", data: MemoryTimelineChart, top: float) -> None:
     ax.axhline(top, color=GREY, lw=0.6, ls=":")
 
 
+MOST_DRAWN: Final = 400
+"""Steps of the outline; more can neither be seen nor make a light file. [count]"""
 WIDE: Final = 0.1
 """Share of the events from which a phase's name fits. [1]"""
 
