@@ -5,14 +5,23 @@ from itertools import pairwise
 
 import pytest
 
-from zeroplan import load_spec
+from zeroplan import load_spec, plan
 from zeroplan.errors import SpecError
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.record import Verdict
 from zeroplan.estimation.resolve import resolve
 from zeroplan.estimation.why_slow import Part
-from zeroplan.report.charts import breakdown, links, memory, memory_timeline, scaling, timeline
+from zeroplan.report.charts import (
+    breakdown,
+    fit,
+    links,
+    memory,
+    memory_timeline,
+    pareto,
+    scaling,
+    timeline,
+)
 from zeroplan.report.charts.picture import Chart, Kind, figure_of, svg_of
 from zeroplan.report.charts.style import PARTS, spread
 
@@ -137,6 +146,22 @@ def test_a_step_of_many_micro_steps_makes_a_light_picture() -> None:
     (ax,) = figure.axes
     top = max(path.vertices[:, 1].max() for c in ax.collections for path in c.get_paths())
     assert top * 2**30 == pytest.approx(data.peak_bytes)
+
+
+def test_fit_where_nothing_does(faults: Faults) -> None:
+    values = {"model.source": "405b", "cluster.gpus": 8, "sharding.strategy": "fsdp2"}
+    batches = {"training.micro_batch_size": [1, 2], "training.sequence_length": [4096, 8192]}
+    data = fit.data_fit({**values, **batches})
+    assert data.title.startswith("fsdp2: nothing fits; the smallest batch needs 1,0")
+    assert faults(fit.KIND, data) == []
+
+
+def test_pareto_of_one_plan(faults: Faults) -> None:
+    found = plan(model="8b", gpus=16, strategy="fsdp2", micro_batch_size=1)
+    data = pareto.data_pareto(found, LONG)
+    assert " on 16 GPUs is the best at " in data.title
+    assert " · fsdp2 · " in data.context
+    assert faults(pareto.KIND, data) == []
 
 
 def test_links_of_one_node_are_refused() -> None:

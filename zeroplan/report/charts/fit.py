@@ -157,7 +157,7 @@ def draw_fit(data: FitChart, ax: "Axes") -> "Axes":
     ax.set_xticks(range(len(lengths)), [f"{each:,}" for each in lengths])
     ax.set_yticks(range(len(sizes)), [f"{each:,}" for each in sizes])
     ax.tick_params(length=0)
-    ax.set(xlabel="sequence length [tokens]", ylabel="micro-batch size [sequences]")
+    ax.set(xlabel="sequence length [tokens]", ylabel="micro-batch [sequences]")
     note = f"coloured: tokens/s of a GPU · grey: does not fit in {size_words(data.usable_bytes)}"
     headline(ax, data.title, f"{data.context}\n{note}")
     return ax
@@ -177,5 +177,5 @@ def _field(point: Point) -> str:
 KIND: Final = Kind(
     name="fit",
     draw=draw_fit,
-    height=lambda data: 1.3 + 0.36 * max(3, len({p.micro_batch_size for p in data.points})),
+    height=lambda data: 1.3 + 0.36 * max(5, len({p.micro_batch_size for p in data.points})),
 )

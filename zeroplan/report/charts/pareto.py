@@ -99,6 +99,8 @@ def data_pareto(found: Search, model: str) -> ParetoChart:
     parts = [shortened(model, 60), f"{found.fitting:,} of {found.plans:,} plans fit"]
     if len({each.gpu for each in found.frontier}) == 1:
         parts[1:1] = [str(cluster.gpu)]
+    if "sharding.strategy" not in found.frontier[0].keys:
+        parts.insert(1, str(found.estimate.inputs.sharding.strategy))
     on = set(map(id, found.frontier))
     return ParetoChart(
         context=" · ".join(parts),

@@ -83,6 +83,8 @@ LINE: Final = 11.5
 """Height of a line of text. [pt]"""
 DARK: Final = 0.2
 """Relative luminance below which white is the more legible. [1]"""
+NARROW: Final = 1.5
+"""Largest over smallest value below which a logarithmic axis would have no ticks. [1]"""
 MOST_TICKS: Final = 7
 """Ticks that stand apart. [count]"""
 BOLD_INCHES: Final = 0.088
@@ -206,9 +208,16 @@ def plain_ticks(ax: "Axes", values: Sequence[float], words: Sequence[str]) -> No
 
 
 def log_ticks(ax: "Axes", values: Iterable[float]) -> None:
-    """Scale the y axis to values by 1, 2, 5 and 10, with plain ticks; by tenfolds where many."""
+    """Scale the y axis to values by 1, 2, 5 and 10, with plain ticks; by tenfolds where many.
+
+    Values that are nearly alike stand on an axis from 0 instead, where that can be seen.
+    """
     values = list(values)
     low, high = min(values) / 1.2, max(values) * 1.3
+    if max(values) < NARROW * min(values):
+        ax.set_ylim(0, high)
+        ax.yaxis.set_major_formatter("{x:,.12g}")
+        return
     ticks: list[float] = []
     for factors, stride in (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 3)):
         every = (each * 10.0**power for power in range(-12, 19, stride) for each in factors)
