@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from zeroplan import load_spec, plan
@@ -144,7 +145,8 @@ def test_a_step_of_many_micro_steps_makes_a_light_picture() -> None:
     figure = figure_of(memory_timeline.KIND, data)
     assert len(svg_of(figure, data.title, data.alt)) < 1_000_000
     (ax,) = figure.axes
-    top = max(path.vertices[:, 1].max() for c in ax.collections for path in c.get_paths())
+    paths = [path for drawn in ax.collections for path in drawn.get_paths()]
+    top = max(np.asarray(path.vertices)[:, 1].max() for path in paths)
     assert top * 2**30 == pytest.approx(data.peak_bytes)
 
 
