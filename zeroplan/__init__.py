@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from zeroplan.backtesting import Backtest, backtest
+    from zeroplan.backtesting import Backtest, backtest, backtest_log
     from zeroplan.estimation import estimate
     from zeroplan.estimation.explain import explain
     from zeroplan.estimation.record import Estimate, StrategyEstimate
@@ -22,6 +22,7 @@ __all__ = [
     "Search",
     "StrategyEstimate",
     "backtest",
+    "backtest_log",
     "estimate",
     "explain",
     "load_model",
@@ -39,6 +40,7 @@ _HOME: Final = {
     "Search": "zeroplan.search.record:Search",
     "StrategyEstimate": "zeroplan.estimation.record:StrategyEstimate",
     "backtest": "zeroplan.backtesting:backtest",
+    "backtest_log": "zeroplan.backtesting:backtest_log",
     "estimate": "zeroplan.estimation:estimate",
     "explain": "zeroplan.estimation.explain:explain",
     "load_model": "zeroplan.workload.load:load_model",

@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroplan.backtesting import backtest, backtest_log
@@ -199,19 +199,41 @@ def test_the_state_of_a_trainer_that_holds_anything_else_never_breaks(tmp_path: 
             read_log(path)
 
 
+LONG = "9" * 5000
 PIECES = [line for path in sorted(LOGS.glob("*.log")) for line in path.read_text().splitlines()]
+ODD = [
+    f"step: {LONG}  loss: 1.0  tps: 10",
+    f"step: 3  loss: 1.0  memory: {LONG}GiB(1%)  tps: {LONG}",
+    "step: 3  loss: 1.0  memory: 1.00GiB(1%)  tps: 1e-320",
+    f"epoch=0/micro_step=1/global_step={LONG}, CurrSamplesPerSec=1e300, MaxMemAllocated=-infGB",
+    f"[batch={LONG}/1]:",
+    f"\t Train time/batch: {LONG}",
+    "\t Train throughput/device/tokens_per_sec: 1e-320",
+]
 
 
-@given(text=st.lists(st.sampled_from(PIECES) | st.text(max_size=40), max_size=12).map("\n".join))
+@settings(deadline=None)
+@given(
+    text=st.lists(st.sampled_from(PIECES + ODD) | st.text(max_size=40), max_size=12).map("\n".join)
+)
 def test_no_mixture_of_lines_breaks_a_reader(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "mixed.log"
     path.write_text(text, encoding="utf-8", errors="replace")
     try:
-        readings = read_log(path).readings
+        found = backtest_log(path, _run(strategy="zero2", model="llama-3.2-1b"))
     except SpecError as error:
-        named = str(path) in str(error)
+        told = str(path) in str(error) or "neither a step time nor a peak" in str(error)
     else:
-        named = bool(readings) and all((each.speed or 1) > 0 for each in readings)
-    assert named
+        told = all(0 < each.measured < 1e20 for each in found.result.rows)
+    assert told
+
+
+@pytest.mark.parametrize("figure", [10**400, -1, True, float("nan"), float("inf"), "3", None])
+def test_a_state_with_an_odd_figure_is_an_error(tmp_path: Path, figure: object) -> None:
+    path = tmp_path / "trainer_state.json"
+    state = {"global_step": 3, "log_history": [{"step": 3, "train_runtime": figure}]}
+    path.write_text(json.dumps(state), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"log_history\[0\]: train_runtime = "):
+        read_log(path)

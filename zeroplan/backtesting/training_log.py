@@ -16,7 +16,7 @@ from zeroplan.backtesting.table import Cells, read_table
 from zeroplan.errors import SpecError
 from zeroplan.estimation.resolve import resolve
 from zeroplan.records import dataclass
-from zeroplan.rows import Cell, Column, Table, significant
+from zeroplan.rows import Cell, Column, Table, html, significant
 from zeroplan.spec.run import Run
 from zeroplan.units import GIB
 
@@ -26,7 +26,7 @@ WARM_UP: Final = 10
 """Steps that are left out: they allocate, autotune, compile, fill the loader's queues. [count]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LogBacktest:
     """A log laid beside its prediction, and as a row of the table of runs."""
 
@@ -68,6 +68,12 @@ class LogBacktest:
             ),
             rows=tuple(self._cells(each) for each in self.result.rows),
         )
+
+    def __repr__(self) -> str:
+        return f"LogBacktest({self.row['id']}: {self.result!r})"
+
+    def _repr_html_(self) -> str:
+        return html(self.to_table())
 
     def _cells(self, each: Score) -> tuple[Cell, ...]:
         seconds = each.metric == "step_seconds"

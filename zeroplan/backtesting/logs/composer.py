@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from zeroplan.backtesting.logs.reading import NUMBER, Kind, Log, Measure, Reading, number
+from zeroplan.backtesting.logs.reading import NUMBER, STEP, Kind, Log, Measure, Reading, number
 from zeroplan.units import GB
 
 __all__ = ["read_composer"]
 
-HEAD: Final = re.compile(r"\[batch=(\d+)(?:/\d+)?\]:?\s*$")
+HEAD: Final = re.compile(rf"\[batch=({STEP})(?:/\d+)?\]:?\s*$")
 OTHER_HEAD: Final = re.compile(r"\[(?:token|sample|epoch|iteration|second)=\d+(?:/\d+)?\]:?\s*$")
 """Of a run whose length is not told in batches; `time/batch` tells the batch then."""
 METRIC: Final = re.compile(rf"\bTrain ([\w./-]+): ({NUMBER})\s*$", re.IGNORECASE)
@@ -71,7 +71,7 @@ def _reports(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, Mappi
         metric = METRIC.search(line)
         if metric is not None:
             found[metric[1]] = metric[2]
-            if metric[1] == "time/batch" and metric[2].isdecimal():
+            if metric[1] == "time/batch" and re.fullmatch(STEP, metric[2]):
                 batch = max(batch, int(metric[2]))
     if found:
         yield place, batch, found

@@ -1,7 +1,7 @@
 """DeepSpeed's log: its throughput timer, its wall clock, its memory.
 
 `deepspeed/utils/timer.py`: `ThroughputTimer` tells samples per second of all ranks, for whole steps
-since its line says `global_step=` (0.8), for micro-steps or for steps before; `MemAllocated` is in
+since its line says `global_step=`, for micro-steps or for steps before; `MemAllocated` is in
 GiB, whatever it says. `wall_clock_breakdown` times forward, backward and step of whole steps.
 `deepspeed/runtime/utils.py`, `see_memory_usage`: the peak since its last call, in GiB.
 """
@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from zeroplan.backtesting.logs.reading import NUMBER, Kind, Log, Measure, Reading, number
+from zeroplan.backtesting.logs.reading import NUMBER, STEP, Kind, Log, Measure, Reading, number
 from zeroplan.units import GIB
 
 __all__ = ["read_deepspeed"]
 
-STEP: Final = re.compile(
-    r"\bglobal_step=(\d+)|\[Rank \d+\] step=(\d+)|\b\d+/(\d+), (?:RunningAvg)?S"
+AT: Final = re.compile(
+    rf"\bglobal_step=({STEP})|\[Rank \d+\] step=({STEP})|\b\d+/({STEP}), (?:RunningAvg)?S"
 )
 SAMPLES: Final = re.compile(
     rf"\b(?P<name>(?:Curr)?SamplesPerSec)=(?P<value>{NUMBER})", re.IGNORECASE
@@ -24,7 +24,7 @@ SAMPLES: Final = re.compile(
 CLOCK: Final = re.compile(r"\btime \(ms\) \| (.*)")
 PART: Final = re.compile(rf"(\w+): ({NUMBER})", re.IGNORECASE)
 PARTS: Final = (("fwd", "forward"), ("bwd", "backward"), ("step", "step"))
-"""Timers of a whole step, by their names now and before 0.10; their sum is the step."""
+"""Timers of a whole step, by their names now and in early versions; their sum is the step."""
 PEAKS: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(rf"\bMaxMemAllocated=({NUMBER})GB", re.IGNORECASE), "allocated"),
     (re.compile(rf"\bMax_MA ({NUMBER}) GB", re.IGNORECASE), "allocated"),
@@ -50,7 +50,7 @@ def read_deepspeed(lines: Iterable[tuple[int, str]]) -> Log:
     found = _Found([], [], [], [])
     step, whole_steps, averaged = 0, False, False
     for place, line in lines:
-        at = STEP.search(line)
+        at = AT.search(line)
         step = int(next(filter(None, at.groups()))) if at else step
         whole_steps |= "global_step=" in line
         averaged |= _read_samples(line, place, step, found)

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from zeroplan.records import dataclass
 
-__all__ = ["NUMBER", "Kind", "Log", "Measure", "Reading", "number"]
+__all__ = ["LEAST", "MOST", "NUMBER", "STEP", "Kind", "Log", "Measure", "Reading", "number"]
 
 Measure = Literal[
     "step_seconds", "tokens_per_second_per_gpu", "tokens_per_second", "samples_per_second"
@@ -18,6 +18,13 @@ Kind = Literal["allocated", "active", "reserved"]
 
 NUMBER: Final = r"[-+]?(?:nan|inf|\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)"
 """A number as trainers print it, in a pattern that does not look at case."""
+
+STEP: Final = r"\d{1,15}"
+"""The number of a step, in a pattern."""
+
+LEAST: Final = 1e-9
+MOST: Final = 1e18
+"""No rate, time or number of bytes of a step is beyond these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +62,9 @@ class Log:
 
 
 def number(text: str) -> float | None:
-    """Return a finite number above 0 as trainers print it (1,234), else None."""
+    """Return a figure as trainers print it (1,234), None where it cannot be one."""
     try:
         value = float(re.sub(r"(?<=\d),(?=\d{3})", "", text))
     except ValueError:
         return None
-    return value if 0 < value < float("inf") else None
+    return value if LEAST < value < MOST else None

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from zeroplan.backtesting.logs.reading import NUMBER, Kind, Log, Reading, number
+from zeroplan.backtesting.logs.reading import NUMBER, STEP, Kind, Log, Reading, number
 from zeroplan.units import GIB
 
 __all__ = ["read_torchtitan"]
 
-STEP: Final = re.compile(r"(?<!validate )\bstep: *(\d+) .*\bloss: ")
+REPORT: Final = re.compile(rf"(?<!validate )\bstep: *({STEP}) .*\bloss: ")
 """A report of training; one of validation is as fast as a forward."""
 RATE: Final = re.compile(rf"\b[tw]ps: *({NUMBER})", re.IGNORECASE)
 MEMORY: Final = re.compile(rf"\bmemory: *({NUMBER})GiB", re.IGNORECASE)
@@ -25,7 +25,7 @@ def read_torchtitan(lines: Iterable[tuple[int, str]]) -> Log:
     readings: list[Reading] = []
     unread: list[str] = []
     for place, line in lines:
-        step = STEP.search(line)
+        step = REPORT.search(line)
         if step is None:
             continue
         rate = RATE.search(line)

@@ -8,7 +8,7 @@ so that the time between two reports is known; otherwise only the last entry has
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from zeroplan.backtesting.logs.reading import Log, Reading
+from zeroplan.backtesting.logs.reading import LEAST, MOST, Log, Reading
 
 __all__ = ["read_trainer_state"]
 
@@ -53,7 +53,7 @@ def _reports(history: list[dict[str, Any]], unread: list[str]) -> Iterator[Readi
         took = now - runtime - _evaluations(history[before:at])
         covers = _step(entry) - steps
         before, steps, runtime = at, _step(entry), now
-        if took > 0 and covers > 0:
+        if took > LEAST and covers > 0:
             yield Reading(place=place, step=int(steps), speed=took / covers, peaks={})
         else:
             unread.append(f"{place}: the clock starts anew, as where a run is resumed")
@@ -69,11 +69,11 @@ def _step(entry: Mapping[str, Any]) -> float:
 
 
 def _figure(entry: Mapping[str, Any], key: str) -> float | None:
-    """Return a number above 0, None where there is none."""
+    """Return a figure, None where there is none or cannot be."""
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 < value < float("inf") else None
+    return float(value) if LEAST < value < MOST else None
 
 
 def _list(value: object) -> list[Any]:
