@@ -1,6 +1,6 @@
 """What a result lists about itself: plain values, small tables, and the HTML and frame of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from zeroplan.records import dataclass, fields, is_dataclass
@@ -95,14 +95,23 @@ def html(table: Table) -> str:
     from html import escape  # noqa: PLC0415  # loads a table of all entities
 
     head = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in table.columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(text(cell))}</td>' for cell in row)}</tr>"
-        for row in table.rows
-    )
+    body = "".join(f"<tr>{''.join(_cells(table.columns, row))}</tr>" for row in table.rows)
     return (
         f"<table><caption>{escape(table.title)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def _cells(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> Iterator[str]:
+    """Yield the cells of a row; words that come first name it."""
+    from html import escape  # noqa: PLC0415
+
+    for place, (column, cell) in enumerate(zip(columns, row, strict=True)):
+        shown = escape(text(cell))
+        if column.is_text and place == 0:
+            yield f'<th scope="row">{shown}</th>'
+        else:
+            yield f'<td class="words">{shown}</td>' if column.is_text else f"<td>{shown}</td>"
 
 
 def frame(records: Iterable[Mapping[str, object]], index: str) -> "pd.DataFrame":

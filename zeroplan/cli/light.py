@@ -18,6 +18,7 @@ COMMANDS: Final = (
     "estimate",
     "plan",
     "explain",
+    "report",
     "inspect",
     "validate",
     "calibrate",
