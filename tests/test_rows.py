@@ -58,7 +58,7 @@ def test_html_escapes_what_it_shows_and_heads_its_columns() -> None:
     )
     assert html(table) == (
         "<table><caption>&lt;b&gt;</caption><thead><tr>"
-        '<th scope="col">a&lt;b [GiB]</th><th scope="col">words</th></tr></thead><tbody>'
+        '<th scope="col">a&lt;b [GiB]</th><th scope="col" class="words">words</th></tr></thead><tbody>'
         '<tr><td>1.50</td><td class="words">&lt;script&gt;</td></tr>'
         '<tr><td>-</td><td class="words">&amp;</td></tr></tbody></table>'
     )

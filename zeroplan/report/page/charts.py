@@ -94,7 +94,7 @@ def chart(
 
     """
     rows = tuple(bars)
-    height = HEAD + ROW * len(rows)
+    height = HEAD * (limit is not None) + ROW * len(rows)
     marks = "".join(
         _bar(bar, HEAD * (limit is not None) + ROW * row, scale) for row, bar in enumerate(rows)
     )
@@ -180,7 +180,7 @@ def waiting_bars(grid: Grid) -> tuple[Bar, ...]:
         )
         if step is None or waits is None:
             continue
-        told = f"waits {significant(100 * waits / step)} % of {significant(step)} s"
+        told = f"{significant(100 * waits / step)} % of {significant(step)} s"
         part = Part(kind="waits", value=waits / step, told=told)
         found.append(Bar(name=grid.names[link], note=told, parts=(part,)))
     return tuple(found)

@@ -1,6 +1,6 @@
 """The page as a whole: one file without a network, for screens, paper and screen readers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -13,6 +13,7 @@ from zeroplan.report.page import sections
 from zeroplan.report.page.grid import Grid
 from zeroplan.report.page.what_if import what_if
 from zeroplan.report.words import verdicts
+from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import to_toml
 
@@ -77,12 +78,12 @@ def page_html(
     """
     catalogue, cluster = load_catalogue(profiles), answer.inputs.cluster
     gpu, link = catalogue.gpu(cluster.gpu or ""), catalogue.link(cluster.link or "")
+    model = load_architecture(answer.inputs.model.source).name
     best = answer.fastest
     outcome = best.verdict if best else "does_not_fit"
-    first, *others = verdicts(answer)
-    said = f'<p class="verdict {outcome}">{escape(_headline(answer))}</p>'
+    said = f'<p class="verdict {outcome}">{escape(_headline(answer, model))}</p>'
     parts = {
-        "Verdict": said + sections.paragraphs((first, *others)),
+        "Verdict": said + sections.paragraphs(verdicts(answer)),
         "Memory": sections.memory(answer),
         "Time": sections.time(answer),
         "Link": sections.links(grid),
@@ -94,8 +95,8 @@ def page_html(
     names = {title: title.lower().replace(" ", "-") for title in parts}
     return PAGE.substitute(
         version=__version__,
-        title=escape(f"{answer.inputs.model.source} on {cluster.gpus:,} x {gpu.name}"),
-        question=escape(sections.question(answer, gpu.name, link.name)),
+        title=escape(f"{model} on {cluster.gpus:,} x {gpu.name}"),
+        question=escape(sections.question(answer, model, gpu.name, link.name)),
         css=(DATA / "page.css").read_text(encoding="utf-8"),
         script=(DATA / "page.js").read_text(encoding="utf-8"),
         contents="".join(f'<li><a href="#{names[each]}">{each}</a></li>' for each in parts),
@@ -108,15 +109,15 @@ def page_html(
     )
 
 
-def _headline(answer: Estimate) -> str:
+def _headline(answer: Estimate, model: str) -> str:
     """Return the verdict in one sentence."""
     fitting = [each.strategy for each in answer.estimates if each.fits]
     gpus = answer.inputs.cluster.gpus
     if not fitting:
-        return f"No: {answer.inputs.model.source} does not fit on these {gpus:,} GPUs."
+        return f"No: {model} does not fit on these {gpus:,} GPUs."
     return f"Yes: it fits on these {gpus:,} GPUs with {_listed(fitting)}."
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last

@@ -14,6 +14,7 @@ from zeroplan.rows import plain
 from zeroplan.sharding.strategies import COMPARED
 from zeroplan.spec.models import load_architecture
 from zeroplan.spec.reading import flatten
+from zeroplan.spec.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,8 +83,9 @@ class Grid:
     def beside(self, key: str) -> dict[Any, int]:
         """Return where the question stands for each value of one key, all else being equal."""
         axis = list(self.axes).index(key)
-        at = lambda place: self.place((*self.asked[:axis], place, *self.asked[axis + 1 :]))  # noqa: E731
-        return {value: at(place) for place, value in enumerate(self.axes[key])}
+        before, after = self.asked[:axis], self.asked[axis + 1 :]
+        places = (self.place((*before, place, *after)) for place in range(len(self.axes[key])))
+        return dict(zip(self.axes[key], places, strict=True))
 
     def to_json(self) -> str:
         """Return the grid as the page embeds it; nothing in it ends a script element."""
@@ -94,7 +96,7 @@ class Grid:
 def grid(
     answer: Estimate,
     values: Mapping[str, object],
-    varied: Mapping[str, list[object]],
+    varied: Mapping[str, list[Any]],
     profiles: Path | None = None,
 ) -> Grid:
     """Price everything around a question.
@@ -143,29 +145,30 @@ def grid(
 
 
 def _values(
-    key: str, answer: Estimate, varied: Mapping[str, list[object]], catalogue: Catalogue
+    key: str, answer: Estimate, varied: Mapping[str, list[Any]], catalogue: Catalogue
 ) -> tuple[Any, ...]:
     """Return what an axis offers: what the user named, else what lies around the question."""
-    run = answer.inputs
-    gpus, per_node = run.cluster.gpus, run.cluster.gpus_per_node or run.cluster.gpus
+    if key == "cluster.link":
+        return _links(answer, varied.get(key), catalogue)
+    if key == "sharding.strategy":
+        named = answer.inputs.sharding.strategy
+        others = COMPARED if named is None or named in COMPARED else (named, *COMPARED)
+        return tuple(varied.get(key, others))
+    return tuple(sorted(varied.get(key) or _around(key, answer.inputs)))
+
+
+def _around(key: str, run: Run) -> Iterable[int]:
+    """Return numbers around the one asked for that can be."""
+    if key == "cluster.gpus":
+        gpus, per_node = run.cluster.gpus, run.cluster.gpus_per_node or run.cluster.gpus
+        around = {int(gpus * 2.0**doubling) for doubling in DOUBLINGS}
+        return (n for n in around if n % per_node == 0 < n or 0 < n < per_node)
+    if key == "training.micro_batch_size":
+        return {*SEQUENCES, run.training.micro_batch_size}
     length = run.training.sequence_length or 1
-    match key:
-        case "cluster.link":
-            return _links(answer, varied.get(key), catalogue)
-        case _ if key in varied:
-            return tuple(varied[key])
-        case "sharding.strategy":
-            named = run.sharding.strategy
-            return COMPARED if named is None or named in COMPARED else (named, *COMPARED)
-        case "cluster.gpus":
-            around = {int(gpus * 2.0**doubling) for doubling in DOUBLINGS} | {gpus}
-            return tuple(n for n in sorted(around) if n % per_node == 0 or 0 < n < per_node)
-        case "training.micro_batch_size":
-            return tuple(sorted({*SEQUENCES, run.training.micro_batch_size}))
-        case _:
-            longest = load_architecture(run.model.source).max_positions or length * 4
-            around = {int(length * 2.0**doubling) for doubling in LENGTHS}
-            return tuple(sorted({n for n in around if 0 < n <= longest} | {length}))
+    longest = load_architecture(run.model.source).max_positions or length << LENGTHS[-1]
+    around = {int(length * 2.0**doubling) for doubling in LENGTHS}
+    return {n for n in around if 0 < n <= longest} | {length}
 
 
 def _links(answer: Estimate, named: list[object] | None, catalogue: Catalogue) -> tuple[str, ...]:

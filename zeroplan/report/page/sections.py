@@ -1,7 +1,7 @@
 """What the page tells, part by part."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from zeroplan.report.page.charts import (
 )
 from zeroplan.report.page.grid import AXES, Grid
 from zeroplan.report.page.what_if import SPENT
-from zeroplan.report.words import defaults, precisions, trained, verdicts
+from zeroplan.report.words import defaults, precisions, trained
 from zeroplan.rows import Column, Table, html, readable, significant
 from zeroplan.spec.run import Run
 from zeroplan.timing.band import FASTER, SLOWER
@@ -37,7 +37,7 @@ def paragraphs(lines: Iterable[str], kind: str = "") -> str:
     return "".join(f"<p{named}>{escape(line)}</p>" for line in lines)
 
 
-def question(answer: Estimate, gpu: str, link: str) -> str:
+def question(answer: Estimate, model: str, gpu: str, link: str) -> str:
     """Return what was asked, in a sentence."""
     cluster, training = answer.inputs.cluster, answer.inputs.training
     per_node = min(cluster.gpus, cluster.gpus_per_node or cluster.gpus)
@@ -46,7 +46,7 @@ def question(answer: Estimate, gpu: str, link: str) -> str:
     micro_steps = training.gradient_accumulation_steps
     several = f", {micro_steps:,} micro-steps" if micro_steps > 1 else ""
     return (
-        f"Does {answer.inputs.model.source}, {answer.total_parameters:,} parameters, train on "
+        f"Does {model}, {answer.total_parameters:,} parameters, train on "
         f"{cluster.gpus:,} x {gpu} {where}, and how long is a step? Each GPU takes in "
         f"{training.micro_batch_size:,} x {training.sequence_length:,} tokens{several}; "
         f"checkpointing of activations: {training.activation_checkpointing}."
@@ -94,10 +94,11 @@ def time(answer: Estimate) -> str:
 def links(grid: Grid) -> str:
     """Return what other links between the nodes would mean."""
     bars, strategy = waiting_bars(grid), grid.axes[AXES[0]][grid.asked[0]]
+    compared = _compared(grid)
     told = f"Waiting of {strategy}: {'; '.join(f'{bar.name} {bar.note}' for bar in bars)}."
     return (
         f"<p>Share of a step that {escape(strategy)} waits for communication, all else as asked."
-        f"</p><figure>{chart(bars, 1.0, told)}</figure>{_scrolled(_link_table(grid))}"
+        f"</p><figure>{chart(bars, 1.0, told)}</figure><p>{escape(compared)}</p>{_scrolled(_link_table(grid))}"
     )
 
 
@@ -196,6 +197,22 @@ def _peak(each: StrategyEstimate) -> Table:
     )
 
 
+def _compared(grid: Grid) -> str:
+    """Say how much longer or shorter a step is on other links."""
+    places, steps = grid.beside("cluster.link"), grid.figures["step_seconds"]
+    asked = grid.axes["cluster.link"][grid.asked[2]]
+    here = steps[places[asked]]
+    times = [
+        f"{significant(there / here)} times as long on {grid.names[link]}"
+        for link, place in places.items()
+        if here and link != asked and (there := steps[place]) is not None
+    ]
+    if not times:
+        return ""
+    strategy = grid.axes[AXES[0]][grid.asked[0]]
+    return f"Compared with {grid.names[asked]}, a step of {strategy} is {', '.join(times)}."
+
+
 def _link_table(grid: Grid) -> Table:
     """Return the step time of every strategy on every link. [s]"""
     strategies, asked = grid.axes[AXES[0]], grid.asked
@@ -238,8 +255,3 @@ def _scrolled(table: Table) -> str:
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">{html(table)}</div>'
     )
-
-
-def verdict(answer: Estimate) -> Iterator[str]:
-    """Yield the verdict in sentences."""
-    yield from verdicts(answer)

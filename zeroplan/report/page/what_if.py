@@ -73,10 +73,10 @@ def _form(grid: Grid) -> str:
     return (
         '<form id="what-if-form" aria-label="What if">'
         f"{''.join(_slider(grid, key, label) for key, label in LABELS.items())}"
-        '<div><label for="link">Link between nodes</label>'
-        f'<select id="link" data-key="cluster.link">{links}</select></div>'
-        '<div><label for="strategy">Strategy</label>'
-        f'<select id="strategy" data-key="{AXES[0]}">'
+        '<div><label for="choose-link">Link between nodes</label>'
+        f'<select id="choose-link" data-key="cluster.link">{links}</select></div>'
+        '<div><label for="choose-strategy">Strategy</label>'
+        f'<select id="choose-strategy" data-key="{AXES[0]}">'
         f'<option value="" selected>the fastest that fits</option>{strategies}</select></div>'
         '<div><button type="reset">Back to the question</button></div></form>'
     )
@@ -87,8 +87,8 @@ def _slider(grid: Grid, key: str, label: str) -> str:
     place = grid.asked[AXES.index(key)]
     shown = f"{values[place]:,}"
     return (
-        f'<div><label for="{name}">{escape(label)}</label><output for="{name}">{shown}</output>'
-        f'<input type="range" id="{name}" data-key="{key}" min="0" max="{len(values) - 1}" '
+        f'<div><label for="choose-{name}">{escape(label)}</label><output for="choose-{name}">{shown}</output>'
+        f'<input type="range" id="choose-{name}" data-key="{key}" min="0" max="{len(values) - 1}" '
         f'value="{place}" aria-valuetext="{shown}"></div>'
     )
 
@@ -111,23 +111,26 @@ def _table(grid: Grid, places: dict[str, int]) -> str:
 
 def _cells(grid: Grid, place: int) -> str:
     at = {name: values[place] for name, values in grid.figures.items()}
-    scaled = lambda name, scale: None if at[name] is None else (at[name] or 0) / scale  # noqa: E731
     step, waits = at["step_seconds"], at["exposed_communication_seconds"]
     ends = (at["low_seconds"], at["high_seconds"])
     shown = {
         "verdict": _words(grid.verdicts[place]),
-        "device": scaled("device_bytes", GIB),
-        "peak": scaled("peak_allocated_bytes", GIB),
+        "device": _scaled(at["device_bytes"], GIB),
+        "peak": _scaled(at["peak_allocated_bytes"], GIB),
         "step": step,
         "band": "-".join(significant(end) for end in ends if end is not None) or None,
         "waits": 100 * waits / step if step and waits is not None else None,
         "speed": at["tokens_per_second_per_gpu"],
-        "mfu": scaled("model_flops_utilization", 0.01),
+        "mfu": _scaled(at["model_flops_utilization"], 0.01),
     }
     return "".join(
         f'<td data-cell="{name}"{" class=words" * column.is_text}>{escape(text(shown[name]))}</td>'
         for name, column in COLUMNS.items()
     )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
 
 
 def _words(verdict: str | None) -> str:
