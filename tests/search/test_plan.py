@@ -190,3 +190,10 @@ def test_json_has_no_number_that_is_none() -> None:
     told = json.loads(found.to_json())
     assert told["estimate"]["estimates"][0]["strategy"] == "fsdp2"
     assert told["plans"] > told["fitting"] > 0
+
+
+def test_a_search_shows_itself_in_a_notebook() -> None:
+    found = plan(model="llama-3.2-1b", gpus=[8, 16], micro_batch_size=[1, 2], sequence_length=4096)
+    shown = found._repr_html_()  # Jupyter's own name
+    assert f"<caption>Best of {found.fitting:,} plans that fit</caption>" in shown
+    assert repr(found).startswith(f"Search({found.plans:,} plans, {found.fitting:,} fit; fastest: ")
