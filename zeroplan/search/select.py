@@ -149,10 +149,14 @@ def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
 
 
 def _rent(each: Choice) -> float:
-    """Return USD per hour of all GPUs, or their number where no price is known."""
+    """Return USD per hour of all GPUs, or their number where no price is known.
+
+    It comes from the price of a token: the last digits would make equal rents differ.
+    """
     if each.usd_per_million_tokens is None:
         return each.gpus
-    return each.usd_per_million_tokens * each.tokens_per_second
+    price = each.usd_per_million_tokens / each.gpu_hours_per_million_tokens
+    return round(price * each.gpus, 6)
 
 
 def near_misses(
