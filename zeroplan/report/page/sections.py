@@ -54,7 +54,7 @@ def question(answer: Estimate, model: str, gpu: str, link: str) -> str:
 
 
 def memory(answer: Estimate) -> str:
-    """Return the chart and the tables of memory, and what the chosen strategy's peak is made of."""
+    """Return the chart and the tables of memory, and what each peak is made of."""
     bars = memory_bars(answer)
     usable = answer.estimates[0].memory.usable_bytes or 0
     longest = max(sum(part.value for part in bar.parts) for bar in bars)
@@ -74,7 +74,7 @@ def memory(answer: Estimate) -> str:
     return (
         f"<figure>{picture}<figcaption>{legend(PARTS)}What the fullest GPU holds when it holds "
         f"most.{cut}</figcaption></figure>{''.join(map(_scrolled, shown))}"
-        f"{paragraphs((LEGEND, *precisions(answer)))}{_scrolled(_peak(chosen(answer)))}"
+        f"{paragraphs((LEGEND, *precisions(answer)))}{_scrolled(_peaks(answer))}"
     )
 
 
@@ -177,23 +177,24 @@ def chosen(answer: Estimate) -> StrategyEstimate:
     return answer.fastest or nearest
 
 
-def _peak(each: StrategyEstimate) -> Table:
-    """Return what is live at the peak, the largest first."""
-    peak, total = each.memory.peak_breakdown_bytes, each.memory.peak_allocated_bytes
-    sizes = {entry.name: getattr(peak, entry.name) for entry in fields(peak)}
-    rows = tuple(
-        (name.replace("_", " "), size / GIB, 100 * size / total)
-        for name, size in sorted(sizes.items(), key=lambda item: -item[1])
-        if size
-    )
+def _peaks(answer: Estimate) -> Table:
+    """Return what is live at the peak of each strategy. [GiB]"""
+    peaks = [each.memory.peak_breakdown_bytes for each in answer.estimates]
+    sizes = {
+        entry.name: [getattr(peak, entry.name) for peak in peaks] for entry in fields(peaks[0])
+    }
+    sizes["total"] = [each.memory.peak_allocated_bytes for each in answer.estimates]
     return Table(
-        title=f"What the peak of {each.strategy} is made of ({each.memory.peak_moment})",
+        title="What each peak is made of [GiB]",
         columns=(
             Column(name="part", is_text=True),
-            Column(name="size", unit="GiB"),
-            Column(name="share", unit="%"),
+            *(Column(name=each.strategy) for each in answer.estimates),
         ),
-        rows=(*rows, ("total", total / GIB, 100.0)),
+        rows=tuple(
+            (name.replace("_", " "), *(size / GIB for size in row))
+            for name, row in sizes.items()
+            if any(row)
+        ),
     )
 
 
