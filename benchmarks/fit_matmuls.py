@@ -10,17 +10,14 @@ Every tenth row is held out of the fit, and errors are told of those.
 import csv
 import sys
 from collections import defaultdict
-from math import exp, log
+from math import exp
 from pathlib import Path
 from statistics import median
 
 from profiles import rewrite
 
-from zeroplan.compute.gemm import gemm_seconds
-from zeroplan.compute.gpu import GpuPrice, gpu_price
-from zeroplan.hardware import Gpu, load_catalogue
-from zeroplan.records import replace
-from zeroplan.units import DTYPE_BYTES
+from zeroplan.calibration.products import Product, Rates, fit_products, log_error
+from zeroplan.hardware import load_catalogue
 from zeroplan.workload.tape import Matmul
 
 NAMES = {
@@ -35,93 +32,51 @@ NAMES = {
     "RTX PRO 6000 Blackwell Server": "rtx-pro-6000-blackwell-server",
 }
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
-LEAST = {"efficiency": 0.05, "depth": 1.0, "start": 0.5e-6}
-MOST = {"efficiency": 1.0, "depth": 1000.0, "start": 50e-6}
-ROUNDS, NUDGE, SMALL, HELD_OUT = 25, 0.02, 0.02, 10
-MEMORY = 0.9
-"""Share of the memory bandwidth that a product alone is given. Judgement; the profiles'
-`hbm_efficiency` is fitted to whole steps, of which a product is no example. [1]"""
-
-Constants = dict[str, float]
-Timed = list[tuple[Matmul, float]]
+HELD_OUT = 10
+START = Rates(efficiency=0.8, depth=100.0, start=5e-6)
 
 
 def main() -> None:
     path, *options = sys.argv[1:]
-    found: dict[str, Constants] = {}
+    found: dict[str, Rates] = {}
     for (gpu_id, dtype), rows in sorted(read(path).items()):
         gpu = load_catalogue(None).gpu(gpu_id)
         fitted = found.get(gpu_id)
-        free = ("efficiency", "depth", "start") if fitted is None else ("efficiency",)
-        start = fitted or {"efficiency": 0.8, "depth": 100.0, "start": 5e-6}
         kept = [row for place, row in enumerate(rows) if place % HELD_OUT]
-        constants = fit(gpu, dtype, kept, start, free)
-        found.setdefault(gpu_id, constants)
-        errors = sorted(abs(exp(error(gpu, dtype, row, constants)) - 1) for row in rows[::HELD_OUT])
-        told = ", ".join(f"{name} {value:.3g}" for name, value in constants.items())
+        free = None if fitted is None else ("efficiency",)
+        rates = fit_products(gpu, kept, fitted or START, free)
+        found.setdefault(gpu_id, rates)
+        errors = sorted(abs(exp(log_error(gpu, row, rates)) - 1) for row in rows[::HELD_OUT])
         print(
-            f"{gpu_id} {dtype}: {told}; held out: {len(errors)} rows, "
+            f"{gpu_id} {dtype}: efficiency {rates.efficiency:.3g}, depth {rates.depth:.3g}, "
+            f"start {rates.start:.3g}; held out: {len(errors)} rows, "
             f"median {100 * median(errors):.1f} %, p90 {100 * errors[9 * len(errors) // 10]:.1f} %"
         )
         if "--write" in options:
-            write(gpu_id, dtype, constants)
+            write(gpu_id, dtype, rates)
 
 
-def read(path: str) -> dict[tuple[str, str], Timed]:
+def read(path: str) -> dict[tuple[str, str], list[Product]]:
     """Return the products that were timed, by GPU and dtype, bf16 first."""
-    rows: dict[tuple[str, str], Timed] = defaultdict(list)
+    rows: dict[tuple[str, str], list[Product]] = defaultdict(list)
     with Path(path).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["gpu"] in NAMES and row["dtype"] in DTYPES and row["latency_us"]:
-                product = Matmul(m=int(row["M"]), n=int(row["N"]), k=int(row["K"]))
-                seconds = float(row["latency_us"]) * 1e-6
-                rows[NAMES[row["gpu"]], DTYPES[row["dtype"]]].append((product, seconds))
+                product = Product(
+                    product=Matmul(m=int(row["M"]), n=int(row["N"]), k=int(row["K"])),
+                    dtype=DTYPES[row["dtype"]],
+                    seconds=float(row["latency_us"]) * 1e-6,
+                )
+                rows[NAMES[row["gpu"]], product.dtype].append(product)
     return rows
 
 
-def error(gpu: Gpu, dtype: str, row: tuple[Matmul, float], constants: Constants) -> float:
-    """Return the logarithm of predicted over measured."""
-    product, seconds = row
-    return log(gemm_seconds(product, DTYPE_BYTES[dtype], priced(gpu, dtype, constants)) / seconds)
-
-
-def priced(gpu: Gpu, dtype: str, constants: Constants) -> GpuPrice:
-    """Return a GPU that runs nothing but this matmul."""
-    price = gpu_price(gpu, dtype)
-    return replace(
-        price,
-        flop_per_second=price.peak_flop_per_second * constants["efficiency"],
-        matmul_depth=constants["depth"],
-        matmul_start_seconds=constants["start"],
-        bytes_per_second=MEMORY * gpu.hbm_bytes_per_second.value,
-    )
-
-
-def fit(
-    gpu: Gpu, dtype: str, rows: Timed, constants: Constants, free: tuple[str, ...]
-) -> Constants:
-    """Fit by least absolute errors: one constant after the other, squares weighted by 1/error."""
-    constants = dict(constants)
-    for _ in range(ROUNDS):
-        for name in free:
-            more = constants | {name: constants[name] * (1 + NUDGE)}
-            top = bottom = 0.0
-            for row in rows:
-                now = error(gpu, dtype, row, constants)
-                slope = (error(gpu, dtype, row, more) - now) / log(1 + NUDGE)
-                weight = slope / max(abs(now), SMALL)
-                top, bottom = top - weight * now, bottom + weight * slope
-            moved = constants[name] * exp(top / bottom) if bottom else constants[name]
-            constants[name] = min(max(moved, LEAST[name]), MOST[name])
-    return constants
-
-
-def write(gpu_id: str, dtype: str, constants: Constants) -> None:
+def write(gpu_id: str, dtype: str, rates: Rates) -> None:
     """Set the values of a profile."""
     values = {
-        "matmul_efficiency": f"{constants['efficiency']:.3f}",
-        "matmul_depth_elements": f"{constants['depth']:.0f}",
-        "matmul_start_seconds": f"{constants['start']:.1e}",
+        "matmul_efficiency": f"{rates.efficiency:.3f}",
+        "matmul_depth_elements": f"{rates.depth:.0f}",
+        "matmul_start_seconds": f"{rates.start:.1e}",
     }
     if dtype != "bf16":
         values = {f"matmul_efficiency_by_dtype.{dtype}": values["matmul_efficiency"]}

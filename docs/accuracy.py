@@ -19,6 +19,7 @@ from roofline import roofline_seconds
 from tables import filled, percent, table
 
 from zeroplan.backtesting import Backtest, backtest, backtest_collectives
+from zeroplan.backtesting.choosing import Choice, choices
 from zeroplan.backtesting.holdout import START, Constants, Run, fit, held_out, informs, runs_of
 from zeroplan.backtesting.ordering import Pair, pairs
 from zeroplan.backtesting.question import question_of_row
@@ -40,6 +41,9 @@ HELD_OUT: Final = (
     "<= 1 MiB [%]",
     "held out",
 )
+CHOSEN: Final = ("source", "groups", "within a tenth", "out of memory", "least of the best [%]")
+FAST: Final = 0.9
+"""Share of the best measured rate from which a choice is a good one. [1]"""
 MISS: Final = 0.10
 """Errors beyond this are listed one by one."""
 
@@ -141,6 +145,15 @@ def orders(found: Sequence[Pair], source_of: dict[str, str]) -> Iterator[tuple[o
     yield "all", len(found), percent(sum(pair.in_order for pair in found) / len(found))
 
 
+def chosen(found: Sequence[Choice]) -> Iterator[tuple[object, ...]]:
+    """Write the groups of each source and how many of the choices were measured to be fast."""
+    for source in (*dict.fromkeys(each.source_id for each in found), "all"):
+        own = [each for each in found if source in (each.source_id, "all")]
+        fast = sum(each.of_best >= FAST for each in own)
+        least = percent(min(each.of_best for each in own))
+        yield source, len(own), fast, sum(each.out_of_memory for each in own), least
+
+
 def step_tables(path: Path, shipped: Backtest) -> dict[str, str]:
     """Return the tables of step times."""
     runs, fitted = list(runs_of(path)), dict[str, Constants]()
@@ -192,6 +205,7 @@ def tables(runs: Path, collectives: Path) -> dict[str, str]:
         "peaks": table(("source", *errors), by_group(peaks)),
         "misses": table(("row", "kind", "measured [GiB]", *losses), misses(scores, runs)),
         **step_tables(runs, found),
+        "choices": table(CHOSEN, chosen(list(choices(runs)))),
         "excerpt": excerpt(),
         "held_out": table(HELD_OUT, measured_links()),
         "calls": table((*calls.summary[0].group, *errors), by_group(calls.summary)),

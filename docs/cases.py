@@ -27,6 +27,8 @@ WORDS: Final = {
     "moment": "peak in the {}",
     "exceeds": "`{}` exceeds the GPU by itself",
     "below": "`{}` does not exceed the GPU",
+    "cause": "slow because of {}",
+    "fix": "made to fit by `{}`",
     "refused": "refused",
 }
 
@@ -94,7 +96,9 @@ def what(check: Report) -> str:
     told = WORDS[kind].format(" or ".join(value) if isinstance(value, list) else value)
     for bound in ("is", "under", "over"):
         if bound in check:
-            told += f"{' (a difference)' * ('minus' in check)} {bound} {check[bound]}"
+            of = " (a difference)" * ("minus" in check) + " (a ratio)" * ("ratio" in check)
+            told += f"{of} {bound} {check[bound]}"
+    told += f", advice `{check['advice']}`" if "advice" in check else ""
     return told + (f" ± {100 * check['within']:.2g} %" if "within" in check else "")
 
 

@@ -249,8 +249,8 @@ def test_rows_that_cannot_be_read_are_counted_by_their_reason(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (("--link", "nvlink4"), 2, "name a table with --collectives"),
-        (("--collectives", str(SWEEPS)), 2, "and a link with --link"),
+        (("--link", "nvlink4"), 2, "name what was measured"),
+        (("--collectives", str(SWEEPS)), 2, "name the link that the collectives ran on"),
         (("--collectives", str(SWEEPS), "--link", "nvlink4", "--min-bytes", "1M"), 2, "'1M'"),
         (("--collectives", "no.csv", "--link", "nvlink4"), 3, "no.csv: No such file"),
         (("--collectives", str(SWEEPS), "--link", "efa-v2"), 3, "no such row ran on 'efa-v2'"),

@@ -1,13 +1,18 @@
 """A log of nccl-tests becomes a link's profile."""
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from zeroplan.calibration import calibrate_collectives
-from zeroplan.calibration.logs import gpu_of
+from zeroplan.calibration.logs import measured_log
+from zeroplan.comm.collectives import collective_seconds
 from zeroplan.errors import SpecError
 from zeroplan.hardware import load_catalogue
+from zeroplan.hardware.naming import gpu_of
+from zeroplan.hardware.profile import ring_efficiency
+from zeroplan.units import MIB
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -40,17 +45,50 @@ def test_a_device_without_a_profile_is_named() -> None:
     ("name", "link"),
     [
         ("all_gather_2_16_started_by_name", "nvlink4"),
+        ("all_reduce_2_13_one_node", "nvlink3"),
+        ("alltoall_without_in_place", "nvlink4"),
+        ("broadcast_with_root", "nvlink3"),
+        ("docker_json_log", "nvlink5"),
+        ("folded_at_80_columns", "pcie4-no-p2p"),
+        ("in_place_first_mscclpp_layout", "nvlink3"),
+        ("kubernetes_prefixed_and_coloured", "nvlink4"),
+        ("no_validation", "slingshot-11"),
         ("old_all_gather_rate_without_own_share", "ib-hdr200"),
+        ("old_all_reduce_float_error", "nvlink2"),
+        ("open_mpi_5_tags_four_nodes", "ib-ndr400"),
+        ("pcie_box_two_gpus", "pcie4-no-p2p"),
+        ("rccl_mi300x", "xgmi-mi300x"),
         ("reduce_scatter_mpi_two_nodes", "ib-ndr400"),
+        ("srun_labels_two_sizes", "ib-hdr200"),
+        ("three_runs_in_one_log", "ib-ndr400"),
+        ("timestamps_2_18", "nvlink4"),
+        ("version_1_in_milliseconds", "nvlink2"),
     ],
 )
-def test_the_fitted_link_gives_the_log_back_within_its_residual(name: str, link: str) -> None:
+def test_a_fitted_profile_gives_its_log_back_within_its_residual(
+    name: str, link: str, tmp_path: Path
+) -> None:
     """The logs spread by 1.5 % around one latency and one bandwidth; the curve has a ramp."""
-    found = calibrate_collectives(LOGS / f"{name}.log", link)
-    (large,) = [e for e in found.errors if (e.collective, e.size_class) == ("all", "large")]
-    assert large.points == 12  # from 32 MiB on, out of place and in place
-    assert large.median < 0.035
-    assert found.link.bandwidth_efficiency.kind == "fitted"
+    path = LOGS / f"{name}.log"
+    (tmp_path / "links").mkdir()
+    found = calibrate_collectives(path, link, name="ours")
+    (tmp_path / "links" / "ours.toml").write_text(found.to_toml(), encoding="utf-8")
+    catalogue = load_catalogue(tmp_path)
+    ours = catalogue.link("ours")
+    assert ours.fit is not None
+    rows, skipped = measured_log(path, ours, catalogue)
+    assert not skipped
+    ratios = [
+        collective_seconds(row.call, row.wires, in_place=row.in_place) / row.seconds
+        for row in rows
+        if row.call.message_bytes > 16 * MIB
+    ]
+    assert ours.fit.median_error_large is not None
+    assert ours.fit.median_error_large < 0.05
+    assert median(abs(r - 1) for r in ratios) < ours.fit.median_error_large + 0.001
+    band = ring_efficiency(ours, rows[0].call.group.ranks_per_node).rel_uncertainty
+    assert band is not None
+    assert sum(max(r, 1 / r) <= 1 + band for r in ratios) >= 0.9 * len(ratios)
 
 
 def test_what_is_no_log_is_told(tmp_path: Path) -> None:

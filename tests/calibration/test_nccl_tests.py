@@ -1,6 +1,6 @@
 """Logs of nccl-tests in every layout that people paste.
 
-The logs beside this file were written for these tests from the layouts of nccl-tests 2.0 to 2.17,
+The logs beside this file were written for these tests from the layouts of nccl-tests 1.0 to 2.18,
 rccl-tests and mscclpp-test; their times follow one latency and one bandwidth, give or take 1.5 %.
 """
 
@@ -35,6 +35,12 @@ def log(name: str) -> str:
         ("rccl_mi300x", "all_reduce", "AMD Instinct MI300X", 1, 8),
         ("kubernetes_prefixed_and_coloured", "reduce_scatter", "NVIDIA H200", 1, 8),
         ("in_place_first_mscclpp_layout", "all_gather", A100, 1, 8),
+        ("timestamps_2_18", "reduce_scatter", "NVIDIA H200", 1, 8),
+        ("version_1_in_milliseconds", "all_reduce", "Tesla V100-SXM2-16GB", 1, 8),
+        ("folded_at_80_columns", "all_gather", "NVIDIA L40S", 1, 4),
+        ("docker_json_log", "all_reduce", "NVIDIA B200", 1, 8),
+        ("open_mpi_5_tags_four_nodes", "all_gather", H100, 4, 8),
+        ("pcie_box_two_gpus", "all_reduce", "NVIDIA GeForce RTX 3090", 1, 2),
     ],
 )
 def test_a_log_gives_every_row_twice(
@@ -83,6 +89,39 @@ def test_without_the_program_s_name_the_bandwidths_tell_the_collective(name: str
     assert [row.collective for row in unnamed.rows] == [row.collective for row in named.rows]
 
 
+def test_runs_on_different_numbers_of_nodes_are_told_apart() -> None:
+    found = parse_log(log("srun_labels_two_sizes"))
+    assert Counter((row.nodes, row.ranks) for row in found.rows) == {
+        (2, 16): 2 * SIZES,
+        (4, 32): 2 * SIZES,
+    }
+    assert not found.notes
+
+
+@pytest.mark.parametrize("name", ["timestamps_2_18", "version_1_in_milliseconds"])
+def test_times_and_rates_of_a_row_belong_together(name: str) -> None:
+    """Two words of a time stamp after the last column, and milliseconds, change no figure."""
+    found = parse_log(log(name))
+    rows = [x.split() for x in log(name).splitlines() if x.split()[:1] == [str(2**30)]]
+    (cells,) = rows
+    at = 4 if name.startswith("version_1") else 5
+    per_second = 1e3 if name.startswith("version_1") else 1e6
+    measured = [row.seconds * per_second for row in found.rows if row.message_bytes == 2**30]
+    assert measured == pytest.approx([float(cells[at]), float(cells[at + 4])])
+
+
+def test_a_list_of_devices_that_was_cut_is_no_smaller_job() -> None:
+    """Long lists end in "..."; the bandwidths tell that more ranks ran."""
+    found = parse_log(log("list_of_devices_cut"))
+    assert not found.rows
+    assert "which 4 ranks do not give" in found.notes[0]
+
+
+def test_a_log_that_ends_in_a_row_keeps_those_before_it() -> None:
+    found = parse_log(log("cut_in_a_row"))
+    assert sorted({row.message_bytes for row in found.rows}) == [2**k for k in range(20, 26)]
+
+
 def without(text: str, word: str) -> str:
     return "\n".join(line for line in text.splitlines() if word not in line)
 
@@ -99,6 +138,8 @@ ONE_NODE = log("all_reduce_2_13_one_node")
         (ONE_NODE.replace("Rank  1", "Rank  0"), "MPI=1"),
         (ONE_NODE.replace("on      node1 device  7", "on      node2 device  7"), "unevenly"),
         (ONE_NODE.replace("all_reduce_perf", "sendrecv_perf"), "sendrecv_perf is not modelled"),
+        (ONE_NODE.replace("   time   algbw", "cputime   algbw"), "cputime"),
+        (ONE_NODE.replace("Rank  7 Pid", "Rank  7 Group  1 Pid"), "several groups"),
     ],
 )
 def test_what_cannot_be_told_is_left_out_and_noted(text: str, words: str) -> None:

@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
+from zeroplan.comm.collectives import collective_seconds
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer, plan_for
+from zeroplan.estimation.make_it_fit import ways
 from zeroplan.estimation.record import Memory, StrategyEstimate
 from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.estimation.why_slow import reasons
 from zeroplan.schedule import script
+from zeroplan.schedule.events import Collective
+from zeroplan.sharding.groups import contiguous
 from zeroplan.spec.architecture import Attention
 from zeroplan.spec.models import architecture_of
 from zeroplan.spec.toml import load_spec
@@ -119,6 +124,22 @@ def offload_seconds(asked: Question) -> float:
     return only(asked).time.offload_seconds or 0.0
 
 
+def step_seconds(asked: Question) -> float:
+    return only(asked).time.step_seconds or 0.0
+
+
+def tokens_per_second_per_gpu(asked: Question) -> float:
+    return only(asked).time.tokens_per_second_per_gpu or 0.0
+
+
+def all_reduce_bus_bytes_per_second(asked: Question) -> float:
+    """What nccl-tests call the bus bandwidth of an all-reduce of 8 GiB over all GPUs."""
+    ranks, size = asked.run.cluster.gpus, 8 * 2**30
+    world = contiguous("world", ranks, asked.wires.gpus_per_node)
+    call = Collective(name="all_reduce", group=world, input_bytes=size, output_bytes=size)
+    return float(call.wire_bytes / collective_seconds(call, asked.wires))
+
+
 def query_width(asked: Question) -> float:
     return attention(asked).heads * attention(asked).head_dim
 
@@ -133,6 +154,7 @@ def key_value_bytes(asked: Question) -> float:
 
 
 FIGURES: dict[str, Callable[[Question], float]] = {
+    "all_reduce_bus_bytes_per_second": all_reduce_bus_bytes_per_second,
     "key_value_bytes_at_8192": key_value_bytes,
     "key_value_width": key_value_width,
     "model_flop": model_flop,
@@ -141,6 +163,8 @@ FIGURES: dict[str, Callable[[Question], float]] = {
     "parameters": parameters,
     "query_width": query_width,
     "resident_bytes": resident_bytes,
+    "step_seconds": step_seconds,
+    "tokens_per_second_per_gpu": tokens_per_second_per_gpu,
     "wire_bytes": wire_bytes,
     "utilization_at_9600_tokens_per_second": utilization,
 }
@@ -165,6 +189,8 @@ def test_the_figure_is_what_the_report_says(check: Keys) -> None:
     found = figure(check["asked"], check["figure"])
     if "minus" in check:
         found -= figure({**check["asked"], **check["minus"]}, check["figure"])
+    if "ratio" in check:
+        found /= figure({**check["asked"], **check["ratio"]}, check["figure"])
     if "is" in check:
         assert found == pytest.approx(quantity(check["is"]), rel=check.get("within", 0))
     else:
@@ -193,6 +219,21 @@ def test_the_verdict_is_what_was_seen(check: Keys) -> None:
 @checks("moment")
 def test_memory_runs_out_at_the_moment_that_was_seen(check: Keys) -> None:
     assert only(question(check["asked"])).memory.peak_moment == check["moment"]
+
+
+@checks("cause")
+def test_the_cause_of_a_slow_step_and_the_way_out_are_those_of_the_report(check: Keys) -> None:
+    told = reasons(question(check["asked"]))
+    assert told.cause == check["cause"]
+    if "advice" in check:
+        assert check["advice"] in [each.change for each in told.changes]
+
+
+@checks("fix")
+def test_what_made_it_fit_is_among_what_makes_it_fit(check: Keys) -> None:
+    told = ways(question(check["asked"]))
+    assert not told.fits
+    assert check["fix"] in [each.change for each in told.changes]
 
 
 @checks("refused")

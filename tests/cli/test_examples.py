@@ -9,11 +9,17 @@ from typing import Final
 
 import pytest
 
-from zeroplan.cli import backtest, calibrate, estimate, explain
+from zeroplan.cli import backtest, calibrate, estimate, explain, plan
 
 HERE: Final = Path(__file__).parent
-LOG: Final = "calibration/logs/all_gather_2_16_started_by_name.log"
-FILES: Final = {"runs.csv": "published/training_runs.csv", "nccl.csv": "comm/sweeps.csv"}
+FILES: Final = {
+    "runs.csv": "published/training_runs.csv",
+    "nccl.csv": "comm/sweeps.csv",
+    "all_gather.log": "calibration/logs/all_gather_2_16_started_by_name.log",
+    "topo.txt": "calibration/topologies/hgx_h100.txt",
+    "run-1.json": "calibration/records/run-1.json",
+    "run-2.json": "calibration/records/run-2.json",
+}
 """What a user has, by the name that the examples give it."""
 TOO_LITTLE: Final = "zeroplan calibrate --collectives nccl.csv --link ib-ndr400"
 """The published sweep has two large calls on that link, where four are needed."""
@@ -31,7 +37,7 @@ def test_the_example_runs(example: str) -> None:
 
 @pytest.mark.parametrize("example", backtest.EXAMPLES + calibrate.EXAMPLES)
 def test_the_example_runs_on_files_of_a_users(example: str, tmp_path: Path) -> None:
-    for name, source in {**FILES, "all_gather.log": LOG}.items():
+    for name, source in FILES.items():
         shutil.copy(HERE.parent / source, tmp_path / name)
     _, *arguments = shlex.split(example)
     command = [sys.executable, "-c", "from zeroplan.cli import main; main()", *arguments]
@@ -42,6 +48,16 @@ def test_the_example_runs_on_files_of_a_users(example: str, tmp_path: Path) -> N
     assert done.returncode in ({0, 5} if "--tolerance" in example else {0}), done.stderr
     assert done.stdout
     assert done.stderr == "" or "wrote " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", plan.EXAMPLES)
+def test_the_example_of_a_search_runs(example: str, tmp_path: Path) -> None:
+    _, *arguments = shlex.split(example)
+    command = [sys.executable, "-c", "from zeroplan.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 def test_a_shown_spec_gives_the_same_estimates_down_a_pipe() -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zeroplan.comm.algorithms import tree_seconds
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
 from zeroplan.comm.fabric import Fabric, network_bandwidth, ring_bandwidth
+from zeroplan.comm.protocols import Steps, low_latency_chosen
 from zeroplan.estimation.resolve import resolve
 from zeroplan.records import replace
 from zeroplan.schedule.events import Collective, CollectiveName
@@ -89,12 +91,12 @@ def test_more_bytes_take_no_less_time(
 @given(
     st.sampled_from(EVERY),
     st.sampled_from(LINKS[:-1]),
-    st.integers(min_value=2**24, max_value=2**34),
+    st.integers(min_value=2**26, max_value=2**34),
 )
 def test_fewer_ranks_per_node_have_less_of_its_nics(
     name: CollectiveName, link: str, size: int
 ) -> None:
-    """The same number of nodes and bytes: a group of one rank each is the slowest."""
+    """The same nodes and bytes: one rank each is slowest, unless the steps of more decide."""
     wires = a100s(link)
     groups_ = [
         Group(name="replicate", ranks=4 * members, nodes=4, ranks_per_node=members)
@@ -185,6 +187,53 @@ def test_a_ring_leaves_each_node_once() -> None:
     call = _call("all_gather", contiguous("world", 64, 8), BLOCK_BYTES)
     assert inter_node_wire_bytes(call) == call.wire_bytes / 8
     assert inter_node_wire_bytes(_call("all_gather", contiguous("world", 8, 8), 2**20)) == 0
+
+
+@pytest.mark.published
+@pytest.mark.parametrize(
+    ("gpu", "link", "nodes", "name", "sizes"),
+    [
+        ("a100-sxm4-80gb", "nvlink", 1, "all_gather", (8, 16)),
+        ("h100-sxm5-80gb", "nvlink", 1, "all_gather", (16, 32)),
+        ("b200-sxm", "nvlink", 1, "all_gather", (32, 64)),
+        ("a100-sxm4-80gb", "ib-hdr200", 2, "all_gather", (32, 64)),
+        ("a100-sxm4-80gb", "ib-hdr200", 2, "all_reduce", (64, 128)),
+        ("h100-sxm5-80gb", "gcp-tcpxo-200", 2, "all_gather", (32, 64)),
+        ("h200-sxm-141gb", "roce-400", 2, "all_gather", (64, 128)),
+    ],
+)
+def test_simple_begins_where_sweeps_jump(
+    gpu: str, link: str, nodes: int, name: CollectiveName, sizes: tuple[int, int]
+) -> None:
+    """The sizes [MiB] on either side of the jump in busbw (aiconfigurator, Argonne, Google)."""
+    outer = "roce-400" if link == "nvlink" else link
+    wires = resolve(load_spec(model="70b", gpus=16, gpu=gpu, link=outer)).wires
+    group = contiguous("world", 8 * nodes, 8)
+    passes = 2 if name == "all_reduce" else 1
+    for mib, stays in zip(sizes, (True, False), strict=True):
+        call = _call(name, group, mib * 2**20)
+        steps = Steps(
+            inside=passes * (group.ranks - nodes),
+            between=passes * (nodes - 1),
+            links=call.wire_bytes / ring_bandwidth(group, wires),
+        )
+        several = nodes > 1
+        assert low_latency_chosen(wires, steps, several=several, reduces=passes == 2) == stays
+
+
+@pytest.mark.published
+def test_trees_of_two_nodes_send_once_and_others_twice() -> None:
+    """GB200 racks: 42.07 ms for 16 GiB on two NVLink domains, 84.6 ms on twenty (CoreWeave).
+
+    Twice as long, so something between the racks decides; here it is an oversubscribed network.
+    """
+    wires = a100s("ib-hdr200")
+    thin = replace(wires, oversubscription=16.0)
+    two, twenty = (
+        float(tree_seconds(_call("all_reduce", contiguous("world", 8 * n, 8), 2**34), thin))
+        for n in (2, 20)
+    )
+    assert twenty / two == pytest.approx(84.625 / 42.067, rel=0.02)
 
 
 def _strided(members: int) -> Group:

@@ -11,7 +11,7 @@ found = pkgutil.walk_packages(zeroplan.__path__, "zeroplan.")
 names = [each.name for each in found if not each.name.startswith("zeroplan.validate.pytorch")]
 for name in names:
     import_module(name)
-heavy = {"matplotlib", "numpy", "pandas", "torch", "transformers"} & set(sys.modules)
+heavy = {"matplotlib", "pandas", "torch", "transformers"} & set(sys.modules)
 sys.exit(f"{len(names)} modules, {sorted(heavy)} loaded" if heavy or len(names) < 50 else 0)
 """
 

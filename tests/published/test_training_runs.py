@@ -12,6 +12,7 @@ from statistics import median
 import pytest
 
 from zeroplan.backtesting import backtest
+from zeroplan.backtesting.choosing import choices
 from zeroplan.backtesting.holdout import START, Constants, fit, held_out, informs, runs_of
 from zeroplan.backtesting.ordering import pairs
 from zeroplan.backtesting.record import Backtest, Score
@@ -60,6 +61,14 @@ def test_what_was_measured_to_be_faster_is_predicted_to_be() -> None:
     found = list(pairs(_found().rows, CELLS))
     assert len(found) > 100
     assert sum(pair.in_order for pair in found) >= 0.9 * len(found)
+
+
+def test_what_is_predicted_to_be_fastest_was_measured_to_be_fast() -> None:
+    """Within a tenth of the best of its group, and never a run that was out of memory."""
+    found = list(choices(TABLE))
+    assert len(found) >= 20
+    assert sum(each.of_best >= 0.9 for each in found) >= 0.8 * len(found)
+    assert [each.chosen for each in found if each.out_of_memory] == []
 
 
 @pytest.mark.parametrize("knob", ["gpus", "micro_batch_per_gpu", "checkpointing", "compiled"])

@@ -155,6 +155,12 @@ FILES: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.fixture(scope="session")
+def small_models() -> dict[str, dict[str, object]]:
+    """What the file of each `model_type` says."""
+    return FILES
+
+
 @pytest.fixture
 def model_file(tmp_path: Path) -> Callable[[str], str]:
     """A function that writes the file of a `model_type` and returns its path."""

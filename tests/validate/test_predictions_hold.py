@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zeroplan.validate import validate
-from zeroplan.validate.record import Validation
+from zeroplan.validate.validation import Validation
 
 pytestmark = pytest.mark.torch
 

@@ -2,7 +2,9 @@
 
 import json
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -70,7 +72,12 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--optimizer", "lion"], 6, "training.optimizer"),
         (["--loss", "chunked"], 6, "model.loss"),
         (["--compile"], 6, "model.compile"),
-        (["--backend", "cuda"], 2, "use one of fake"),
+        (["--backend", "tpu"], 2, "use one of fake"),
+        (["--pretend-gpus", "64"], 2, "need --backend cuda or cpu"),
+        (["--pretend-gpus", "0", "--backend", "cpu"], 2, "--pretend-gpus"),
+        (["--collectives", "nccl.csv"], 2, "--micro-benches"),
+        (["--micro-benches"], 2, "need --backend cuda or cpu"),
+        (["--record", "/dev/null/run.json"], 2, "nothing can be written in"),
         (["--model-class", "mine"], 2, "use one of own, transformers"),
         (["--tolerance", "-1"], 2, "--tolerance"),
         (["--gpus", "12"], 3, "gpus_per_node"),
@@ -84,6 +91,36 @@ def test_what_cannot_be_run_is_told_with_its_remedy(
     assert (got, out) == (code, "")
     assert remedy in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("visible", "remedy"), [(0, "none is visible"), (1, "use --gpus 1, --pretend-gpus 2")]
+)
+def test_too_few_gpus_exit_with_6(
+    zeroplan: Command, llama: str, monkeypatch: pytest.MonkeyPatch, visible: int, remedy: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: visible)
+    code, out, err = zeroplan("--model", llama, *SMALL, "--backend", "cuda")
+    assert (code, out) == (6, "")
+    assert remedy in err
+
+
+@pytest.mark.usefixtures("packages")
+def test_a_package_that_is_too_old_exits_with_6(
+    zeroplan: Command, llama: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "version", lambda _: "2.12.1+cu128")
+    code, out, err = zeroplan("--model", llama, "--backend", "cpu")
+    assert (code, out) == (6, "")
+    assert "torch 2.13 or newer, and 2.12 is installed" in err
+
+
+def test_the_oldest_packages_are_those_that_the_extra_asks_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    extra = project["project"]["optional-dependencies"]["validate"]
+    asked = {f"{name}>={'.'.join(map(str, least))}" for name, least in refusals.OLDEST.items()}
+    assert set(extra) == asked
 
 
 @pytest.mark.parametrize("absent", ["torch", "transformers"])

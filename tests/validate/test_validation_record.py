@@ -8,8 +8,10 @@ import pytest
 from zeroplan.estimation.record import PhasePeaks
 from zeroplan.spec.toml import load_spec
 from zeroplan.validate.differences import differences
-from zeroplan.validate.record import Calls, Difference, Held, Observation, Validation
-from zeroplan.validate.tables import calls_table, memory_table, verdict
+from zeroplan.validate.measurement import Machine, Measured, Outcome, RunRecord
+from zeroplan.validate.record import Calls, Held, Observation
+from zeroplan.validate.tables import tables, verdict
+from zeroplan.validate.validation import Difference, Validation
 
 STEP = Observation(
     peak_by_phase_bytes=PhasePeaks(forward=1000, backward=2000, optimizer=1500),
@@ -26,16 +28,28 @@ STEP = Observation(
 
 
 def _answer(prediction: Observation, truth: Observation, tolerance: float = 0.01) -> Validation:
-    return Validation(
+    record = RunRecord(
         inputs=load_spec(model="llama-3.1-8b"),
+        model_file=None,
         backend="fake",
+        pretended=False,
         model_class="own",
-        versions=(("torch", "2.13.0"),),
+        machine=Machine(
+            gpu=None, gpu_memory_bytes=None, driver=None, cpu="one", cores=2, system="Linux"
+        ),
+        versions={"torch": "2.13.0"},
+        date="2026-01-31",
+        notes=(),
+        outcome=Outcome(kind="ok"),
+        measured=Measured(step=truth),
+    )
+    return Validation(
+        record=record,
+        prediction=prediction,
+        predicted_verdict="fits",
+        differences=differences(prediction, truth),
         tolerance=tolerance,
         notes=(),
-        prediction=prediction,
-        truth=truth,
-        differences=differences(prediction, truth),
     )
 
 
@@ -91,11 +105,12 @@ def test_the_document_holds_both_sides_and_every_difference() -> None:
 
 def test_the_tables_list_every_difference_once() -> None:
     answer = _answer(STEP, STEP)
-    rows = [*memory_table(answer).rows, *calls_table(answer).rows]
+    rows = [row for table in tables(answer) for row in table.rows]
     assert [row[0] for row in rows] == [each.name for each in answer.differences]
 
 
 def test_a_few_bytes_are_not_rounded_to_equal() -> None:
     near = Difference(name="x", predicted=10**9, measured=10**9 + 1, kind="peak")
     answer = replace(_answer(STEP, STEP), differences=(near,))
-    assert memory_table(answer).rows[0][-1] == "< 0.001"
+    (table,) = tables(answer)
+    assert table.rows[0][-1] == "< 0.001"

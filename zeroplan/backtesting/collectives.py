@@ -9,17 +9,19 @@ from zeroplan.backtesting.table import Cells, read_table
 from zeroplan.comm.collectives import collective_seconds, collective_uncertainty
 from zeroplan.comm.fabric import Fabric, fabric
 from zeroplan.errors import SpecError, perhaps
+from zeroplan.estimation.resolve import DEFAULT_GPU
 from zeroplan.hardware import Catalogue, Gpu, Link, load_catalogue
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.sharding.groups import Group
+from zeroplan.spec.words import Backend
 from zeroplan.units import GIGABIT, MIB, ceil_div
 
-__all__ = ["Measured", "backtest_collectives", "measured_collectives"]
+__all__ = ["Measured", "backtest_collectives", "collective_of", "measured_collectives"]
 
 COLUMNS: Final = ("fabric", "collective", "gpu", "n_gpus", "message_bytes", "time_us")
 
-INSIDE: Final = ("nvlink", "pcie", "xgmi")
+INSIDE: Final = ("nvlink", "pcie", "xgmi", "loopback")
 """Fabrics inside a node; nodes that they join are one domain."""
 
 BETWEEN: Final = {
@@ -49,6 +51,9 @@ NICS: Final = re.compile(r"(\d+)x(\d+)")
 
 DOMAIN: Final = re.compile(r"NVL(\d+)")
 """GPUs that NVLink joins across the trays of a rack, as in "NVL72": one node to NCCL."""
+
+BACKENDS: Final[dict[str, Backend]] = {"": "nccl", "nccl": "nccl", "gloo": "gloo"}
+"""Libraries; nccl-tests have no column for theirs."""
 
 IN_PLACE: Final = {"yes": True, "no": False}
 
@@ -129,15 +134,30 @@ def _measured(cells: Cells, hardware: _Hardware) -> Measured:
     microseconds = cells.positive("time_us")
     if microseconds is None:
         raise SpecError("time_us is blank")
-    gpu = hardware.catalogue.gpu(cells.text("gpu").lower())
-    call = _collective(cells)
+    backend = _backend(cells)
+    gpu = hardware.catalogue.gpu(_gpu(cells, backend))
+    word, group = cells.text("collective").lower(), _group(cells)
+    call = collective_of(word, group, cells.whole("message_bytes"))
     return Measured(
         cells=cells,
         call=call,
-        wires=_wires(cells, call.group, gpu, hardware),
+        wires=replace(_wires(cells, call.group, gpu, hardware), backend=backend),
         in_place=IN_PLACE.get(cells.text("in_place").lower()),
         seconds=microseconds * MICRO,
     )
+
+
+def _backend(cells: Cells) -> Backend:
+    word = cells.text("backend").lower()
+    if word not in BACKENDS:
+        raise SpecError(f"backend {word!r} is not modelled.{perhaps(word, BACKENDS)}")
+    return BACKENDS[word]
+
+
+def _gpu(cells: Cells, backend: Backend) -> str:
+    """Return the id of a row's GPU; gloo's collectives run on hosts, which may have none."""
+    named = cells.text("gpu").lower()
+    return DEFAULT_GPU if backend == "gloo" and not named else named
 
 
 def _score(row: Measured) -> Score:
@@ -160,20 +180,23 @@ def _score(row: Measured) -> Score:
     )
 
 
-def _collective(cells: Cells) -> Collective:
-    """Return the call, whose message is the whole that is gathered or reduced."""
-    word = cells.text("collective").lower()
+def collective_of(word: str, group: Group, message_bytes: int) -> Collective:
+    """Return the call of a name, whose message is the whole that is gathered or reduced.
+
+    Raises
+    ------
+    SpecError
+        No such collective is modelled.
+    """
     known: tuple[CollectiveName, ...] = get_args(CollectiveName)
     for name in known:
         if word == name:
-            group = _group(cells)
-            size = cells.whole("message_bytes")
-            share = size // group.ranks
+            share = message_bytes // group.ranks
             return Collective(
                 name=name,
                 group=group,
-                input_bytes=share if name == "all_gather" else size,
-                output_bytes=share if name == "reduce_scatter" else size,
+                input_bytes=share if name == "all_gather" else message_bytes,
+                output_bytes=share if name == "reduce_scatter" else message_bytes,
             )
     raise SpecError(f"collective {word!r} is not modelled.{perhaps(word, known)}")
 
@@ -218,6 +241,8 @@ def _wires(cells: Cells, group: Group, gpu: Gpu, hardware: _Hardware) -> Fabric:
 
 def _inter(kind: str, fabric_name: str, words: str, gpu: Gpu, hardware: _Hardware) -> Link:
     """Return the link between nodes that a row describes; the GPU's usual one without a rate."""
+    if (named := _named(words, "cluster", hardware)) is not None:
+        return named
     alias = ALIASES.get(kind, kind)
     if NICS.search(words) is None and alias in gpu.usual_links:
         return hardware.catalogue.link(gpu.usual_links[alias].value)
@@ -233,10 +258,17 @@ def _trays(cells: Cells, group: Group) -> int:
 
 def _intra(fabric_name: str, words: str, gpu: Gpu, hardware: _Hardware) -> Link:
     """Return the GPU's usual link inside a node, unless the row measured another technology."""
+    if (named := _named(words, "node", hardware)) is not None:
+        return named
     usual = hardware.catalogue.link(gpu.intra_link.value)
     if fabric_name not in INSIDE or usual.kind == fabric_name:
         return usual
     return _nearest(fabric_name, "node", words, hardware.links)
+
+
+def _named(words: str, scope: str, hardware: _Hardware) -> Link | None:
+    """Return the link whose profile a row names by its id."""
+    return next((x for x in hardware.links if x.id == words.lower() and x.scope == scope), None)
 
 
 def _nearest(kind: str, scope: str, description: str, links: tuple[Link, ...]) -> Link:

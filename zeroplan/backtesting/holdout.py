@@ -89,8 +89,8 @@ class Run:
         gpu = _with(self.gpu, constants)
         run = self.question.run
         price = gpu_price(gpu, run.training.compute_dtype)
-        overlaps, fuses = run.cluster.backend == "nccl", run.model.compile
-        wires = self.question.wires
+        wires, fuses = self.question.wires, run.model.compile
+        overlaps = wires.overlaps
         return walk(self.steps, price, wires, self.host, overlaps=overlaps, fuses=fuses), gpu
 
 

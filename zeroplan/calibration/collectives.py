@@ -12,6 +12,7 @@ from zeroplan.calibration.fit import Constant, Fitted, fitted, value_of, with_qu
 from zeroplan.calibration.logs import measured_log
 from zeroplan.calibration.record import Calibration
 from zeroplan.calibration.residuals import Errors, HeldOut, errors_of, held_out
+from zeroplan.calibration.suspects import slow_collectives
 from zeroplan.calibration.sweeps import Sweep, alike, publisher_of, sweeps
 from zeroplan.errors import SpecError, perhaps
 from zeroplan.hardware import Catalogue, Link, Quantity, load_catalogue
@@ -19,7 +20,7 @@ from zeroplan.hardware.profile import Fit
 from zeroplan.hardware.quantity import unit_of
 from zeroplan.records import dataclass, replace
 
-__all__ = ["Choice", "calibrate_collectives"]
+__all__ = ["Choice", "calibrate_collectives", "used_rows"]
 
 SOURCE: Final = "calibration"
 """Key of the fitted numbers' source: the profile's own table `fit`."""
@@ -29,11 +30,16 @@ DISAGREEMENT: Final = 2.0
 
 SMALLEST_BAND: Final = 0.02
 UNTESTED_BAND: Final = 0.15
-"""Least half-width of a band with points held out, and without. [1]"""
+"""Least half-width of a band with sources held out, and without. [1]"""
 OWN_POINTS_FLATTER: Final = 2.0
-"""What errors on fitted points are multiplied by where nothing could be held out. [1]"""
+"""What errors on fitted points are multiplied by where no source could be held out whole. [1]"""
 
-RATES: Final = ("bandwidth_efficiency", "ring_efficiency_by_gpus", "host_bytes_per_second")
+RATES: Final = (
+    "bandwidth_efficiency",
+    "ring_efficiency_by_gpus",
+    "host_bytes_per_second",
+    "gloo_bytes_per_second",
+)
 """Without one of these a fit says nothing of large messages."""
 
 
@@ -86,31 +92,54 @@ def calibrate_collectives(
     catalogue = load_catalogue(profiles)
     start = catalogue.link(link)
     rows, skipped = _read(Path(table), start, catalogue)
-    used = _used(rows, start, choice)
-    everything = _used(rows, start, replace(choice, collectives=()))
-    others = [row for row in everything if not _among(row, choice.collectives)]
-    if not used:
+    if not used_rows(rows, start, choice):
         links = ", ".join(sorted({row.outer.id for row in rows}))
         raise SpecError(f"{table}: no such row ran on {link!r}; it has {links}.")
+    fit = calibrated(
+        rows, start, catalogue, choice=choice, command=_command(Path(table), link, choice)
+    )
+    return replace(fit, link=renamed(fit.link, start, name), skipped=tuple(skipped))
+
+
+def calibrated(
+    rows: Sequence[Measured], start: Link, catalogue: Catalogue, *, choice: Choice, command: str
+) -> Calibration:
+    """Fit the constants of a link to measured collectives, of which some ran on it.
+
+    Raises
+    ------
+    SpecError
+        There are too few points, or they contradict each other.
+
+    """
+    used = used_rows(rows, start, choice)
+    everything = used_rows(rows, start, replace(choice, collectives=()))
+    others = [row for row in everything if not _among(row, choice.collectives)]
     points = alike(sweeps(used)) if choice.equal_sources else sweeps(used)
     found = _found(start, points, choice)
     errors = errors_of(found.link, points)
-    _check_agreement(errors, link)
+    _check_agreement(errors, start.id)
     outside = held_out(start, found, points, sweeps(others))
     fit = replace(
-        _origin(used, errors, outside),
-        command=_command(Path(table), link, choice),
-        date=datetime.now(UTC).date().isoformat(),
+        _origin(used, errors, outside), command=command, date=datetime.now(UTC).date().isoformat()
     )
     return Calibration(
         start=start,
-        link=_new_link(start, found, fit, name or link, _bands(errors, outside)),
+        link=_new_link(start, found, fit, _bands(errors, outside)),
         constants=found.constants,
         kept=found.kept,
         errors=errors,
         held_out=outside,
-        skipped=tuple(skipped),
+        slow=slow_collectives(used, catalogue),
+        skipped=(),
     )
+
+
+def renamed(link: Link, start: Link, name: str) -> Link:
+    """Return a new link under a name of its own, or as the next revision of the old one."""
+    if name in {"", start.id}:
+        return replace(link, revision=start.revision + 1)
+    return replace(link, id=name, revision=1)
 
 
 def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured], list[Skip]]:
@@ -123,7 +152,8 @@ def _read(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Measured],
     return rows, skipped
 
 
-def _used(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
+def used_rows(rows: Sequence[Measured], link: Link, choice: Choice) -> list[Measured]:
+    """Return the rows that a link is told apart by, of those that are chosen."""
     return [
         row
         for row in rows
@@ -166,11 +196,17 @@ def _class(errors: Sequence[Errors], size: str) -> Errors | None:
 
 
 def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
-    """Return the half-widths of the constants for large messages and of the others. [1]"""
+    """Return the half-widths of the constants for large messages and of the others. [1]
+
+    Files of one source tell how its runs differ, not how the next cluster does.
+    """
+    tested = outside.sources or outside.collectives
 
     def worst(sizes: Sequence[str]) -> float:
         held = [e.band for size in sizes if (e := _class(outside.errors, size))]
-        flatter, least = (1.0, SMALLEST_BAND) if held else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        flatter, least = (
+            (1.0, SMALLEST_BAND) if held and tested else (OWN_POINTS_FLATTER, UNTESTED_BAND)
+        )
         own = [e.band * flatter for size in sizes if (e := _class(errors, size))]
         return ceil(100 * max([*held, *own, least])) / 100
 
@@ -178,12 +214,11 @@ def _bands(errors: Sequence[Errors], outside: HeldOut) -> Mapping[bool, float]:
     return {True: large, False: max(large, worst(("medium", "small")))}
 
 
-def _new_link(start: Link, found: Fitted, fit: Fit, name: str, bands: Mapping[bool, float]) -> Link:
+def _new_link(start: Link, found: Fitted, fit: Fit, bands: Mapping[bool, float]) -> Link:
     link = found.link
     for each in found.constants:
         link = with_quantity(link, each, _quantity(link, each, bands[each.is_large]))
-    revision = start.revision + 1 if name == start.id else 1
-    return replace(link, id=name, revision=revision, fit=fit)
+    return replace(link, revision=start.revision + 1, fit=fit)
 
 
 def _quantity(link: Link, constant: Constant, band: float) -> Quantity:

@@ -3,12 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from zeroplan.calibration.sweeps import Sweep
+from zeroplan.calibration.sweeps import CLASSES, Sweep
 from zeroplan.hardware import Link
-from zeroplan.hardware.quantity import Quantity
+from zeroplan.hardware.quantity import Quantity, unit_of
 from zeroplan.records import dataclass, replace
 
-__all__ = ["Constant", "Fitted", "constants", "fit", "fitted", "value_of", "with_quantity"]
+__all__ = [
+    "Constant",
+    "Fitted",
+    "constants",
+    "fit",
+    "fitted",
+    "known",
+    "value_of",
+    "with_quantity",
+]
 
 FEWEST: Final = 4
 """Points that a constant needs among the messages that tell it. [count]"""
@@ -32,9 +41,14 @@ STARTS: Final = {
     "small_message_efficiency": 0.4,
     "small_message_latency_seconds": 1e-6,
     "small_message_base_seconds": 1e-5,
+    "ll128_efficiency": 0.8,
+    "ll128_latency_seconds": 2e-6,
+    "ll128_base_seconds": 2e-5,
     "tree_efficiency": 0.9,
     "switch_efficiency": 0.5,
     "switch_latency_seconds": 8e-6,
+    "gloo_bytes_per_second": 1e8,
+    "gloo_step_seconds": 1e-3,
 }
 """Where the search begins, whatever the profile said: a fit depends on its points alone."""
 
@@ -46,6 +60,9 @@ ALWAYS: Final = (
     "small_message_base_seconds",
 )
 OPTIONAL: Final = (
+    "ll128_efficiency",
+    "ll128_latency_seconds",
+    "ll128_base_seconds",
     "tree_efficiency",
     "host_bytes_per_second",
     "switch_efficiency",
@@ -56,32 +73,40 @@ TOLD_BY: Final = {
     "base_seconds": ("medium", "large"),
     "latency_seconds": ("medium", "large"),
     "small_message_efficiency": ("medium",),
+    "ll128_efficiency": ("medium",),
+    "ll128_latency_seconds": ("medium",),
+    "ll128_base_seconds": ("medium",),
     "small_message_latency_seconds": ("small",),
     "small_message_base_seconds": ("small",),
+    "gloo_bytes_per_second": CLASSES,
+    "gloo_step_seconds": CLASSES,
 }
 """The sizes of message that tell a constant; large ones where nothing is said."""
 
 
-STEPS: Final = ("latency_seconds", "small_message_latency_seconds")
+GLOO: Final = ("gloo_bytes_per_second", "gloo_step_seconds")
+"""Constants of one collective by gloo."""
+
+STEPS: Final = ("latency_seconds", "small_message_latency_seconds", "ll128_latency_seconds")
 """Constants that only groups of different sizes tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number of the profile, or one by count of GPUs."""
+    """A number of the profile, or one by count of GPUs or by collective."""
 
     field: str
-    gpus: int | None = None
+    entry: int | str | None = None
 
     @property
     def key(self) -> str:
         """Its key in the file."""
-        return self.field if self.gpus is None else f"{self.field}.{self.gpus}"
+        return self.field if self.entry is None else f"{self.field}.{self.entry}"
 
     @property
     def is_large(self) -> bool:
-        """Whether it belongs to the bulk protocol."""
-        return not self.field.startswith("small")
+        """Whether it belongs to the bulk protocol alone."""
+        return not self.field.startswith(("small", "ll128", "gloo"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +122,7 @@ class Fitted:
 
 def fitted(start: Link, points: Sequence[Sweep], only: Sequence[str] = ()) -> Fitted:
     """Fit what the points tell, of the given fields if there are any, and leave the rest alone."""
-    reasons = {each: _lacking(each, start, points) for each in _asked(start)}
+    reasons = {each: _lacking(each, start, points) for each in _asked(start, points)}
     for each in reasons:
         if only and each.field not in only:
             reasons[each] = "not asked for"
@@ -116,7 +141,7 @@ def fitted(start: Link, points: Sequence[Sweep], only: Sequence[str] = ()) -> Fi
 
 def constants(start: Link, points: Sequence[Sweep]) -> tuple[Constant, ...]:
     """Return the constants of a link that the points can tell."""
-    return tuple(each for each in _asked(start) if not _lacking(each, start, points))
+    return tuple(each for each in _asked(start, points) if not _lacking(each, start, points))
 
 
 def fit(link: Link, asked: Sequence[Constant], points: Sequence[Sweep]) -> Link:
@@ -156,18 +181,29 @@ def with_value(link: Link, constant: Constant, value: float) -> Link:
 
 def with_quantity(link: Link, constant: Constant, quantity: Quantity) -> Link:
     """Return the link with another quantity."""
-    if constant.gpus is None:
-        changed: dict[str, Any] = {constant.field: quantity}
-        return replace(link, **changed)
-    by_gpus = {**link.ring_efficiency_by_gpus, constant.gpus: quantity}
-    return replace(link, ring_efficiency_by_gpus=by_gpus)
+    changed: dict[str, Any] = {constant.field: quantity}
+    if constant.entry is not None:
+        changed = {constant.field: {**getattr(link, constant.field), constant.entry: quantity}}
+    return replace(link, **changed)
+
+
+def known(link: Link, constant: Constant) -> bool:
+    """Whether a link has the number: gloo's are those of one collective each."""
+    return constant.field not in GLOO or constant.entry in getattr(link, constant.field)
 
 
 def _quantity(link: Link, constant: Constant) -> Quantity:
-    if constant.gpus is not None:
-        return link.ring_efficiency_by_gpus[constant.gpus]
-    found: Quantity = getattr(link, constant.field)
-    return found
+    if not known(link, constant):
+        return Quantity(
+            value=STARTS[constant.field],
+            unit=unit_of(constant.field),
+            kind="assumed",
+            source="judgement",
+            rel_uncertainty=1.0,
+        )
+    found = getattr(link, constant.field)
+    quantity: Quantity = found if constant.entry is None else found[constant.entry]
+    return quantity
 
 
 def _loss(link: Link, points: Iterable[Sweep]) -> float:
@@ -188,8 +224,10 @@ def _matters(link: Link, constant: Constant, points: Sequence[Sweep]) -> bool:
     return any(_loss(trial, points) != now for trial in trials)
 
 
-def _asked(link: Link) -> Iterator[Constant]:
-    """Yield what a link of this scope has to be fitted."""
+def _asked(link: Link, points: Sequence[Sweep]) -> Iterator[Constant]:
+    """Yield what a link of this scope has to be fitted, and gloo's for what it has run."""
+    for run in sorted({each.call.name for each in points if each.wires.backend == "gloo"}):
+        yield from (Constant(field, run) for field in GLOO)
     shares = [Constant("ring_efficiency_by_gpus", count) for count in link.ring_efficiency_by_gpus]
     yield from shares or [Constant("bandwidth_efficiency")]
     for name in ALWAYS:
@@ -215,8 +253,10 @@ def _lacking(constant: Constant, link: Link, points: Sequence[Sweep]) -> str:
 
 def _tells(sweep: Sweep, constant: Constant) -> bool:
     """Whether a sweep depends on a constant at all."""
-    if constant.gpus is not None:
-        return int(sweep.call.group.ranks_per_node) == constant.gpus
+    if constant.field in GLOO or sweep.wires.backend == "gloo":
+        return constant.field in GLOO and sweep.call.name == constant.entry
+    if constant.entry is not None:
+        return int(sweep.call.group.ranks_per_node) == constant.entry
     reduces = sweep.call.name == "all_reduce"
     if constant.field.startswith("switch"):
         return reduces
@@ -232,5 +272,7 @@ def _places(sweep: Sweep, link: Link) -> int:
 
 def _wanted(constant: Constant, sizes: Sequence[str]) -> str:
     what = "all-reduces" if constant.field.startswith(("switch", "tree")) else "collectives"
-    among = f" of {constant.gpus} GPUs" if constant.gpus is not None else ""
+    if constant.field in GLOO:
+        return f"{constant.entry} by gloo"
+    among = f" of {constant.entry} GPUs" if constant.entry is not None else ""
     return f"{' and '.join(sizes)} {what}{among}"

@@ -10,7 +10,7 @@ from zeroplan.calibration.sweeps import CLASSES, Sweep, file_of, publisher_of
 from zeroplan.hardware import Link
 from zeroplan.records import dataclass
 
-__all__ = ["Errors", "HeldOut", "errors_of", "held_out"]
+__all__ = ["Errors", "HeldOut", "errors_of", "held_out", "ninth_in_ten"]
 
 NINE_TENTHS: Final = 0.9
 
@@ -128,10 +128,11 @@ def _errors(collective: str, size: str, ratios: list[float]) -> Errors:
         size_class=size,
         points=len(ratios),
         median=median(absolute),
-        p90=_ninth_in_ten(absolute),
-        band=_ninth_in_ten([max(ratio, 1 / ratio) - 1 for ratio in ratios]),
+        p90=ninth_in_ten(absolute),
+        band=ninth_in_ten([max(ratio, 1 / ratio) - 1 for ratio in ratios]),
     )
 
 
-def _ninth_in_ten(values: list[float]) -> float:
+def ninth_in_ten(values: Sequence[float]) -> float:
+    """Return the value that one in ten exceeds."""
     return sorted(values)[min(len(values) - 1, int(NINE_TENTHS * len(values)))]

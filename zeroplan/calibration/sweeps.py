@@ -71,7 +71,7 @@ def sweeps(rows: Iterable[Measured]) -> tuple[Sweep, ...]:
     for row in rows:
         call, wires = row.call, row.wires
         links = wires.intra.id, wires.inter.id, wires.node_bytes_per_second
-        rates = wires.gpus_per_node, wires.copy_bytes_per_second
+        rates = wires.gpus_per_node, wires.copy_bytes_per_second, wires.backend
         key = (_source(row), call.name, call.group, row.in_place, links, rates)
         groups.setdefault(key, []).append(row)
     return tuple(_sweep(group) for group in groups.values())

@@ -3,45 +3,36 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from zeroplan.hardware import Link, Quantity
-from zeroplan.hardware.profile import SCHEMA_VERSION, Fit
+from zeroplan.hardware import Choice, Quantity
+from zeroplan.hardware.profile import SCHEMA_VERSION, Fit, Profile
 from zeroplan.records import fields
 
-__all__ = ["link_toml"]
+__all__ = ["profile_toml"]
 
 
-def link_toml(link: Link) -> str:
-    """Return the file of a link."""
+def profile_toml(profile: Profile) -> str:
+    """Return the file of a GPU, a link or a node."""
     plain = [f"schema_version = {SCHEMA_VERSION}"]
     tables: list[str] = []
-    for spec in fields(link):
-        value = getattr(link, spec.name)
-        if isinstance(value, Quantity):
-            tables.append(_table(spec.name, _quantity(value)))
+    for spec in fields(profile):
+        value = getattr(profile, spec.name)
+        if isinstance(value, Quantity | Choice | Fit):
+            tables.append(_table(spec.name, value))
         elif isinstance(value, Mapping):
-            tables += [_table(f"{spec.name}.{key}", _quantity(each)) for key, each in value.items()]
-        elif isinstance(value, Fit):
-            tables.append(_table(spec.name, _fit(value)))
-        elif value is not None:
+            tables += [_table(f"{spec.name}.{key}", each) for key, each in value.items()]
+        elif value not in {None, ""}:
             plain.append(f"{spec.name} = {_value(value)}")
     return "\n".join(["\n".join(plain) + "\n", *tables])
 
 
-def _table(name: str, lines: Iterator[str]) -> str:
-    return "\n".join([f"[{name}]", *lines]) + "\n"
+def _table(name: str, record: Quantity | Choice | Fit) -> str:
+    return "\n".join([f"[{name}]", *_lines(record)]) + "\n"
 
 
-def _quantity(quantity: Quantity) -> Iterator[str]:
-    for spec in fields(quantity):
-        value = getattr(quantity, spec.name)
+def _lines(record: Quantity | Choice | Fit) -> Iterator[str]:
+    for spec in fields(record):
+        value = getattr(record, spec.name)
         if spec.name != "unit" and value not in {None, ""}:  # the key says the unit
-            yield f"{spec.name} = {_value(value)}"
-
-
-def _fit(fit: Fit) -> Iterator[str]:
-    for spec in fields(fit):
-        value = getattr(fit, spec.name)
-        if value not in {None, ""}:
             yield f"{spec.name} = {_value(value)}"
 
 

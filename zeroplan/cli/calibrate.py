@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,81 +11,186 @@ from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 
+if TYPE_CHECKING:
+    from zeroplan.calibration import Calibration, NodeProfile, RecordsCalibration
+    from zeroplan.hardware.profile import Profile
+
+    Result = Calibration | NodeProfile | RecordsCalibration
+
 __all__ = ["EXAMPLES", "app"]
 
 EXAMPLES: Final = (
     "zeroplan calibrate --collectives nccl.csv --link ib-ndr400",
-    "zeroplan calibrate --collectives nccl.csv --link nvlink4 --output own/links/our-nvlink.toml",
-    "zeroplan calibrate --collectives all_gather.log --link nvlink3",
+    "zeroplan calibrate --collectives all_gather.log --link nvlink4 --output own",
     "zeroplan calibrate --collectives nccl.csv --link roce-400 --only all_gather --json",
+    "zeroplan calibrate run-1.json run-2.json --output own",
+    "zeroplan calibrate --topology topo.txt --gpu h100-sxm5-80gb --nic-gbps 400 --output own",
 )
+
+INPUT: Final = "What was measured"
+COLLECTIVES: Final = "With --collectives"
+TOPOLOGY: Final = "With --topology"
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=LightCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
 def calibrate(
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RECORD.json",
+            help="Records of runs, as `zeroplan validate --record` writes them.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     collectives: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Measured collectives: a table (.csv), or a log of nccl-tests."
+            metavar="FILE",
+            help="Collectives: a table (.csv), or a log of nccl-tests or rccl-tests.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A node: the output of nvidia-smi topo -m; that of nvidia-smi -L and of "
+            "nvidia-smi topo -p2p r may stand beside it.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Write the new profile there: a file (.toml), or a folder of profiles.",
         ),
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Link to fit; what the points cannot tell it keeps."),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="PROFILE.toml", help="Write the new profile there."),
+        typer.Option(
+            metavar="ID",
+            help="Link to fit; what the points cannot tell it keeps.",
+            rich_help_panel=COLLECTIVES,
+        ),
     ] = None,
     constants: Annotated[
-        str, typer.Option(metavar="KEY,KEY", help="Fit these keys of the profile only.")
+        str,
+        typer.Option(
+            metavar="KEY,KEY",
+            help="Fit these keys of the profile only.",
+            rich_help_panel=COLLECTIVES,
+        ),
     ] = "",
     only: Annotated[
-        str, typer.Option(metavar="NAME,NAME", help="Use these collectives only.")
+        str,
+        typer.Option(
+            metavar="NAME,NAME", help="Use these collectives only.", rich_help_panel=COLLECTIVES
+        ),
     ] = "",
-    gpus: Annotated[str, typer.Option(metavar="ID,ID", help="Use runs on these GPUs only.")] = "",
-    min_bytes: Annotated[str, typer.Option(metavar="N", help="Use no smaller messages. [B]")] = "0",
+    gpus: Annotated[
+        str,
+        typer.Option(
+            metavar="ID,ID", help="Use runs on these GPUs only.", rich_help_panel=COLLECTIVES
+        ),
+    ] = "",
+    min_bytes: Annotated[
+        str,
+        typer.Option(metavar="N", help="Use no smaller messages. [B]", rich_help_panel=COLLECTIVES),
+    ] = "0",
     equal_sources: Annotated[
         bool,
-        typer.Option("--equal-sources", help="Let every source weigh the same, not every point."),
+        typer.Option(
+            "--equal-sources",
+            help="Let every source weigh the same, not every point.",
+            rich_help_panel=COLLECTIVES,
+        ),
     ] = False,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="GPU of the node, which topo -m does not name.",
+            rich_help_panel=TOPOLOGY,
+        ),
+    ] = "",
+    intra_link: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="Link inside, if it is not what topo shows.",
+            rich_help_panel=TOPOLOGY,
+        ),
+    ] = "",
+    node_link: Annotated[
+        str,
+        typer.Option(
+            metavar="WORD|ID",
+            help="Link between nodes: ib, roce, efa, ethernet, or a profile.",
+            rich_help_panel=TOPOLOGY,
+        ),
+    ] = "",
+    nic_gbps: Annotated[
+        str,
+        typer.Option(metavar="N", help="Line rate of one NIC. [Gbit/s]", rich_help_panel=TOPOLOGY),
+    ] = "",
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit the constants of a link to measured collectives and write them as a new profile.
+    """Make new profiles of what was measured.
 
-    A table has the columns of `zeroplan backtest --collectives`. Of a log of
-    nccl-tests or rccl-tests, every run counts as one on the link. Errors are
-    shown on the fitted points and on sources that were held out. No file is
-    overwritten.
+    Records make a GPU, and a link where collectives were timed. Collectives
+    make a link: its constants are fitted, and errors are shown on the fitted
+    points and on sources that were held out. A table has the columns of
+    `zeroplan backtest --collectives`; of a log, every run counts as one on the
+    link. A topology makes a node. No file is overwritten.
     """
-    if collectives is None or link is None:
-        raise UsageError("name a table with --collectives and a link with --link.")
-    target = None if output is None else Path(output)
-    if target is not None and target.exists():
-        raise UsageError(f"--output {target}: there is such a file; name a new one.")
-    if not min_bytes.isdecimal():
-        raise UsageError(f"--min-bytes {min_bytes!r}: write a whole number of bytes.")
-    from zeroplan.calibration import Choice, calibrate_collectives  # noqa: PLC0415  # not for --help
+    own = Path(profiles) if profiles else None
+    if sum(map(bool, (records, collectives, topology))) != 1:
+        raise UsageError(
+            "name what was measured: RECORD.json, or --collectives FILE, or --topology FILE."
+        )
+    result: Result
+    if topology:
+        from zeroplan.calibration import Told, describe_node  # noqa: PLC0415  # not for --help
 
-    result = calibrate_collectives(
-        collectives,
-        link,
-        choice=Choice(
+        rate = _rate("--nic-gbps", nic_gbps)
+        told = Told(gpu=gpu, intra_link=intra_link, node_link=node_link, nic_gbps=rate)
+        result = describe_node(topology, told=told, name=_name(output), profiles=own)
+    elif records:
+        from zeroplan.calibration import calibrate_records  # noqa: PLC0415  # not for --help
+
+        result = calibrate_records(records, link=link or "", profiles=own)
+    else:
+        if link is None:
+            raise UsageError("name the link that the collectives ran on with --link.")
+        if not min_bytes.isdecimal():
+            raise UsageError(f"--min-bytes {min_bytes!r}: write a whole number of bytes.")
+        from zeroplan.calibration import (  # noqa: PLC0415  # not for --help
+            Choice,
+            calibrate_collectives,
+        )
+
+        choice = Choice(
             constants=_words(constants),
             collectives=_words(only),
             gpus=_words(gpus.lower()),
             min_bytes=int(min_bytes),
             equal_sources=equal_sources,
-        ),
-        name="" if target is None else target.stem,
-        profiles=Path(profiles) if profiles else None,
-    )
-    if target is not None:
-        write_whole(target, result.to_toml(), "--output")
+        )
+        result = calibrate_collectives(
+            str(collectives), link, choice=choice, name=_name(output), profiles=own
+        )
+    _write(result.profiles, output)
+    _print(result, as_json=as_json)
+
+
+def _print(result: "Result", *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(f"{result.to_json()}\n")
         return
@@ -93,6 +198,46 @@ def calibrate(
     from zeroplan.report.terminal import page  # noqa: PLC0415
 
     sys.stdout.write(calibration_text(result, page()))
+
+
+def _write(profiles: "tuple[Profile, ...]", output: str | None) -> None:
+    """Write each profile to a new file: the one that is named, or its own in a folder."""
+    if output is None:
+        return
+    from zeroplan.calibration.write import profile_toml  # noqa: PLC0415  # not for --help
+    from zeroplan.hardware.catalogue import FOLDERS  # noqa: PLC0415
+
+    named = _name(output) != ""
+    if named and len(profiles) > 1:
+        ids = " and ".join(each.id for each in profiles)
+        raise UsageError(f"--output {output}: {ids} need a folder, not one file.")
+    targets = [
+        Path(output) if named else Path(output, FOLDERS[type(each)], f"{each.id}.toml")
+        for each in profiles
+    ]
+    for target in targets:
+        if target.exists():
+            raise UsageError(f"--output {target}: there is such a file; name a new one.")
+    for target, profile in zip(targets, profiles, strict=True):
+        write_whole(target, profile_toml(profile), "--output")
+
+
+def _name(output: str | None) -> str:
+    """Return the id of a profile whose file is named."""
+    path = Path(output or "")
+    return path.stem if path.suffix == ".toml" else ""
+
+
+def _rate(flag: str, text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{flag} {text!r}: write a number above 0.")
+    return value
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -1,12 +1,24 @@
 """Files that a command writes."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from zeroplan.errors import UsageError
 
-__all__ = ["write_by", "write_whole"]
+__all__ = ["refuse_unwritable", "write_by", "write_whole"]
+
+
+def refuse_unwritable(path: Path, option: str) -> None:
+    """Say so before hours are spent on what a file is to hold, where it cannot be written."""
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a folder; name a file.")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"{option} {path}: nothing can be written in {folder}.")
 
 
 def write_whole(path: Path, text: str, option: str) -> None:

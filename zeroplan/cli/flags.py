@@ -12,14 +12,23 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperOption
 
+from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
 from zeroplan.spec import deepspeed, run, tuning
-from zeroplan.spec.hints import describe, kind, literals, parse, spelled
+from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spelled
 from zeroplan.spec.reading import Key, checked, keys, read_run
 from zeroplan.spec.toml import read_file
 
-__all__ = ["Asked", "SpecCommand", "flag", "takes_run", "takes_several"]
+__all__ = [
+    "Asked",
+    "SpecCommand",
+    "flag",
+    "takes_given",
+    "takes_run",
+    "takes_run_or_none",
+    "takes_several",
+]
 
 _NAMES: Final = {"model.source": "model", "sharding.deepspeed.version": "deepspeed-version"}
 """Names that are not the key's own: it would be too short, or is another option's."""
@@ -39,11 +48,7 @@ _PANELS: Final = {
 }
 
 
-_LISTS: Final = frozenset({"tuning.lora_targets", "tuning.trainable"})
-"""Keys whose one value may have commas in it."""
-
 Texts = Mapping[str, str | None]
-Layers = tuple[dict[str, object], dict[str, object]]
 
 
 class SpecCommand(LightCommand):
@@ -74,15 +79,31 @@ def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callabl
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(read(arguments.pop("spec"), texts), **arguments)
+        command(read(pop_files(arguments), texts), **arguments)
 
-    with_run.__signature__ = inspect.Signature([*map(_option, given), _SPEC, *own])  # type: ignore[attr-defined]  # how inspect is told
+    with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is the run they describe."""
-    return _takes(command, lambda spec, texts: read_run(*_layers(spec, texts)))
+    return _takes(command, lambda opened, texts: read_run(layered(_given(opened, texts))))
+
+
+def takes_given(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same without putting it together; the first argument is `Given`."""
+    return _takes(command, _given)
+
+
+def takes_run_or_none(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same where a command can do without: the first argument is None if no key is given."""
+
+    def read(opened: Opened, texts: Texts) -> run.Run | None:
+        if not (opened.spec or opened.files or any(texts.values())):
+            return None
+        return read_run(layered(_given(opened, texts)))
+
+    return _takes(command, read)
 
 
 def takes_several(command: Callable[..., None]) -> Callable[..., None]:
@@ -104,7 +125,7 @@ class Asked(NamedTuple):
         return read_run(self.values)
 
 
-def _asked(spec: str | None, texts: Texts) -> Asked:
+def _asked(opened: Opened, texts: Texts) -> Asked:
     several = {dotted: _split(dotted, text) for dotted, text in texts.items() if text is not None}
     single = {dotted: found[0] for dotted, found in several.items() if len(found) == 1}
     varied = {
@@ -112,13 +133,12 @@ def _asked(spec: str | None, texts: Texts) -> Asked:
         for dotted, found in several.items()
         if len(found) > 1
     }
-    file, given = _layers(spec, single, named="model.source" in varied)
-    return Asked({**file, **given}, varied)
+    return Asked(layered(_given(opened, single), tuple(varied)), varied)
 
 
 def _split(dotted: str, text: str) -> list[str]:
     """Return the values that stand between commas, each once; 8..64 is 8, 16, 32, 64."""
-    if dotted in _LISTS or (dotted == "model.source" and Path(text).exists()):
+    if has_commas(keys()[dotted].hint) or (dotted == "model.source" and Path(text).exists()):
         return [text]
     parts = (each for part in text.split(",") for each in _doubled(part.strip()))
     found = list(dict.fromkeys(parts))
@@ -135,12 +155,10 @@ def _doubled(text: str) -> list[str]:
     return [str(int(least) << doubling) for doubling in range(count)]
 
 
-def _layers(spec: str | None, texts: Texts, *, named: bool = False) -> Layers:
-    """Return the values of the spec file, and those of the flags that come on top."""
+def _given(opened: Opened, texts: Texts) -> Given:
     given = {dotted: text for dotted, text in texts.items() if text is not None}
-    if spec is None and "model.source" not in given and not named:
-        raise UsageError("no model: name one with --model, or in a file given with --spec.")
-    return read_file(spec) if spec else {}, _checked(given)
+    spec = read_file(opened.spec) if opened.spec else None
+    return Given(flags=_checked(given), spec=spec, files=opened.files, ignore=opened.ignore)
 
 
 def _checked(texts: Mapping[str, str]) -> dict[str, object]:
@@ -211,18 +229,3 @@ def _spelled_out(args: list[str]) -> list[str]:
         else:
             spelled.append(arg)
     return spelled
-
-
-_SPEC: Final = inspect.Parameter(
-    "spec",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="TOML file with any of these keys; - reads standard input. Flags win over it.",
-            rich_help_panel="Model",
-        ),
-    ],
-)

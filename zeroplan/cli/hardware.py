@@ -1,26 +1,25 @@
-"""`zeroplan hardware`: list, show and check the hardware profiles."""
+"""`zeroplan hardware`: list, show, compare and check the hardware profiles."""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import AsJson, ProfilesFolder
-from zeroplan.errors import SpecError
+from zeroplan.errors import SpecError, UsageError
 from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion
 from zeroplan.hardware.check import faults
-from zeroplan.hardware.profile import SCHEMA_VERSION, Fit, Gpu, Link, Profile, entries
+from zeroplan.hardware.diff import differences
+from zeroplan.hardware.profile import SCHEMA_VERSION, Gpu, Link, Profile, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
-from zeroplan.hardware.read import Source
+from zeroplan.hardware.read import Source, read_any, read_sources
+from zeroplan.report.hardware import SCALES, cell, difference_text, profile_text
 from zeroplan.report.terminal import page, table_text
-from zeroplan.rows import Column, Table
-from zeroplan.units import GB, GIB, MIB, TERA
+from zeroplan.rows import Column, Table, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,15 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False)
-
-_SCALES: Final = {
-    "B": (GIB, "GiB"),
-    "B/s": (GB, "GB/s"),
-    "FLOP/s": (TERA, "TFLOP/s"),
-    "s": (1e-6, "us"),
-    "1": (1, ""),
-}
-"""What a person reads; the JSON stays in SI base units."""
 
 _COLUMNS: Final = {
     "gpus": {
@@ -68,7 +58,7 @@ _COLUMNS: Final = {
 
 @app.callback(invoke_without_command=True)
 def hardware(context: typer.Context) -> None:
-    """List, show and check the hardware profiles."""
+    """List, show, compare and check the hardware profiles."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -106,7 +96,42 @@ def show(
         texts = {key: asdict(source) for key, source in sources.items()}
         _print_json({"schema_version": SCHEMA_VERSION, **record, "sources": texts})
         return
-    _print_profile(profile, sources)
+    sys.stdout.write(profile_text(profile, sources, page()))
+
+
+@app.command(cls=LightCommand)
+def diff(
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="Id of a profile, or its file (.toml).")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    *,
+    profiles: ProfilesFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what two GPUs, links or nodes differ in: values, kinds and sources."""
+    catalogue = load_catalogue(Path(profiles) if profiles else None)
+    before, after = (_read(catalogue, each) for each in (first, second))
+    if type(before) is not type(after):
+        kinds = " and a ".join(type(each).__name__ for each in (before, after))
+        raise UsageError(f"{first} and {second} are a {kinds}: name two of the same kind.")
+    found = differences(before, after)
+    known = _sources(catalogue, first, second)
+    cited = [getattr(value, "source", "") for each in found for value in (each.before, each.after)]
+    sources = {key: source for key, source in known.items() if key in cited}
+    if as_json:
+        _print_json(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "record": type(before).__name__.lower(),
+                "before": before.id,
+                "after": after.id,
+                "differences": [plain(each) for each in found],
+                "sources": {key: asdict(source) for key, source in sources.items()},
+            }
+        )
+        return
+    sys.stdout.write(difference_text(before, after, sources, page()))
 
 
 @app.command(cls=LightCommand)
@@ -125,6 +150,26 @@ def check(
     typer.echo(
         f"{len(catalogue.gpu_ids())} GPUs, {len(catalogue.link_ids())} links,"
         f" {len(catalogue.node_ids())} nodes, {len(catalogue.sources())} sources: all good."
+    )
+
+
+def _read(catalogue: Catalogue, word: str) -> Profile:
+    """Read a profile by its id, or from a file of its own."""
+    path = Path(word)
+    if path.suffix == ".toml":
+        return read_any(path, _sources(catalogue, word))
+    return _find(catalogue, word)
+
+
+def _sources(catalogue: Catalogue, *words: str) -> dict[str, Source]:
+    """Return the known sources, with those beside profiles that are named by their file."""
+    beside = (
+        Path(word).absolute().parents[1] / "sources.toml"
+        for word in words
+        if word.endswith(".toml")
+    )
+    return {key: each for path in beside for key, each in read_sources(path).items()} | (
+        catalogue.sources()
     )
 
 
@@ -159,7 +204,7 @@ def _row(profile: Profile, group: str) -> dict[str, Any]:
 
 def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> Table:
     """Return the rows scaled for a reader, numbers to the right, their unit in the heading."""
-    scales = {key: _SCALES.get(unit_of(key), (1, unit_of(key))) for key in columns}
+    scales = {key: SCALES.get(unit_of(key), (1, unit_of(key))) for key in columns}
     numbers = {key for key in columns if any(isinstance(row[key], int | float) for row in rows)}
     return Table(
         title={"gpus": "GPUs"}.get(title, title.capitalize()),
@@ -171,80 +216,8 @@ def _table(title: str, columns: dict[str, str], rows: list[dict[str, Any]]) -> T
             )
             for key, heading in columns.items()
         ),
-        rows=tuple(tuple(_text(row[key], scales[key][0]) for key in columns) for row in rows),
+        rows=tuple(tuple(cell(row[key], scales[key][0]) for key in columns) for row in rows),
     )
-
-
-def _print_profile(profile: Profile, sources: dict[str, Source]) -> None:
-    """Print a table of the numbers, then their notes, then the sources by their number."""
-    numbers = {key: str(number) for number, key in enumerate(sources, start=1)}
-    table = Table(
-        title=f"{profile.id}, revision {profile.revision}: {profile.name}",
-        columns=tuple(
-            Column(name=name, is_text=name in {"quantity", "kind"})
-            for name in ("quantity", "value", "+/-", "kind", "source")
-        ),
-        rows=tuple(
-            (key, *_cells(entry), entry.kind, numbers[entry.source])
-            for key, entry in entries(profile)
-        ),
-    )
-    sys.stdout.write(f"{table_text(table, page())}\n")
-    if isinstance(profile, Link) and profile.fit is not None:
-        _print_lines((*_fit_lines(profile.fit), ""))
-    notes = [f"  {key}: {entry.note}" for key, entry in entries(profile) if entry.note]
-    titles = [f"  {numbers[key]}  {source.title} {source.url}" for key, source in sources.items()]
-    _print_lines(("Notes", *notes, "", "Sources", *titles))
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    """Print lines, folded where somebody looks; addresses stay whole."""
-    for line in lines:
-        folded = wrap(
-            line,
-            page().width,
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        sys.stdout.write("".join(f"{part}\n" for part in folded or [""]))
-
-
-def _fit_lines(fit: Fit) -> Iterator[str]:
-    """Yield where the fitted numbers come from, where they hold and how well."""
-    small, large = fit.smallest_bytes / MIB, fit.largest_bytes / MIB
-    ranks = f"{fit.fewest_ranks} to {fit.most_ranks} GPUs"
-    median = fit.median_error_large, fit.median_error_medium, fit.median_error_small
-    yield "Fit"
-    yield f"  {fit.command}, {fit.date}"
-    yield f"  {fit.points:,} points of {', '.join(fit.sources)}"
-    yield f"  messages of {small:,.4g} to {large:,.6g} MiB, {ranks}"
-    yield f"  median error above 16 MiB, from 1 MiB, below: {', '.join(map(_share, median))}"
-    if fit.held_out:
-        held = fit.held_out_error_large, fit.held_out_error_medium, fit.held_out_error_small
-        yield f"  the same held out: {', '.join(map(_share, held))} ({fit.held_out})"
-
-
-def _share(error: float | None) -> str:
-    return "-" if error is None else f"{error:.1%}"
-
-
-def _cells(entry: Quantity | Choice) -> tuple[str, str]:
-    """Return the value with its unit, and its uncertainty."""
-    if isinstance(entry, Choice):
-        return entry.value, ""
-    scale, unit = _SCALES.get(entry.unit, (1, entry.unit))
-    if unit == "GiB" and entry.value < scale:
-        scale, unit = MIB, "MiB"
-    share = "" if entry.rel_uncertainty is None else f"{entry.rel_uncertainty:.0%}"
-    return f"{_text(entry.value, scale)} {unit}".rstrip(), share
-
-
-def _text(value: str | float | None, scale: float) -> str:
-    """Return a value for a reader, numbers scaled and to four digits."""
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else f"{value / scale:,.4g}"
 
 
 def _print_json(document: dict[str, Any]) -> None:

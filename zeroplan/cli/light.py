@@ -23,9 +23,14 @@ COMMANDS: Final = (
     "validate",
     "calibrate",
     "backtest",
+    "import",
+    "export",
     "hardware",
 )
 """Modules of `zeroplan.cli`, each with an `app`, in the order of the help page."""
+
+MODULES: Final = {"import": "import_"}
+"""Where a command's name is a word of Python."""
 
 
 class _LightOption(TyperOption):
@@ -85,6 +90,6 @@ class LightGroup(_LightParameters, TyperGroup):
                 f"no command {cmd_name!r}.{perhaps(cmd_name, COMMANDS)}"
                 " `zeroplan --help` lists the commands."
             )
-        command = get_command(import_module(f"zeroplan.cli.{cmd_name}").app)
+        command = get_command(import_module(f"zeroplan.cli.{MODULES.get(cmd_name, cmd_name)}").app)
         command.name = cmd_name
         return command

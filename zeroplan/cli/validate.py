@@ -6,13 +6,17 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zeroplan.cli.flags import SpecCommand, takes_run
-from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
+from zeroplan.cli.files import refuse_unwritable, write_whole
+from zeroplan.cli.flags import SpecCommand, takes_run_or_none
+from zeroplan.cli.given import NO_MODEL
+from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import UnfitError, convert, describe, parse
 from zeroplan.spec.run import Run
 from zeroplan.spec.words import Range
-from zeroplan.validate.record import Backend, ModelClass, Validation
+from zeroplan.validate.measurement import RunRecord
+from zeroplan.validate.record import Backend, ModelClass
+from zeroplan.validate.validation import Validation
 
 __all__ = ["EXAMPLES", "app"]
 
@@ -21,9 +25,13 @@ EXAMPLES: Final = (
     "zeroplan validate --spec run.toml --backend fake --tolerance 0.001 --json",
     "zeroplan validate -m ./config.json -n 2 --strategy ddp --backend cpu",
     "zeroplan validate -m ./config.json -n 16 --strategy hsdp --model-class transformers",
+    "zeroplan validate -m 8b --backend cuda --pretend-gpus 64 --record 8b-on-64.json",
+    "torchrun --nproc-per-node 8 -m zeroplan validate -m 8b --backend cuda --record 8b.json",
+    "zeroplan validate --from 8b.json",
 )
 
-Tolerance = Annotated[float, Range(0, 1)]
+Tolerance = Annotated[float, Range(0, 1)] | None
+Gpus = Annotated[int, Range(1, 10**6)]
 Seconds = Annotated[float, Range(1, 10**6)]
 
 HOW: Final = "Validation"
@@ -32,16 +40,17 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=SpecCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
-@takes_run
+@takes_run_or_none
 def validate(
-    asked: Run,
+    asked: Run | None,
     *,
     backend: Annotated[
         str,
         typer.Option(
             metavar="WORD",
-            help="What the step runs on: fake (tensors without data, at the run's world size) or "
-            "cpu (a process of this machine for each GPU, over gloo).",
+            help="What the step runs on: fake (tensors without data, at the run's world size), "
+            "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL); "
+            "cpu and cuda set cluster.backend.",
             rich_help_panel=HOW,
         ),
     ] = "fake",
@@ -58,10 +67,11 @@ def validate(
         str,
         typer.Option(
             metavar="FRACTION",
-            help="Largest error of a peak or a collective that counts as inside.",
+            help="Largest error of a peak or a collective that counts as inside; auto is 0.01, "
+            "and 0.02 on GPUs.",
             rich_help_panel=HOW,
         ),
-    ] = "0.01",
+    ] = "auto",
     timeout: Annotated[
         str,
         typer.Option(
@@ -70,23 +80,103 @@ def validate(
             rich_help_panel=HOW,
         ),
     ] = "600",
+    pretend_gpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Run one rank of a job of N GPUs and pretend the others: true memory and "
+            "computing on one GPU, no communication.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    micro_benches: Annotated[
+        bool,
+        typer.Option(
+            "--micro-benches",
+            help="Time collectives, matrix products and copies by themselves too.",
+            rich_help_panel=HOW,
+        ),
+    ] = False,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            metavar="FILE.json",
+            help="Write what ran and all that it showed there, also where it failed.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write the collectives of --micro-benches there, as calibrate and backtest read "
+            "them.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    earlier: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE.json",
+            help="Run nothing: lay the run of a record beside today's prediction.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a real training step and lay it beside the prediction."""
-    from zeroplan.validate import validate as answer_to  # noqa: PLC0415  # not for --help
+    """Run real training steps and lay them beside the prediction."""
+    from zeroplan.validate import compare, read_record, recorded  # noqa: PLC0415  # not for --help
+    from zeroplan.validate.joined import seat  # noqa: PLC0415
 
-    answer = answer_to(
-        asked,
-        backend=_value(Backend, "--backend", backend),
-        model_class=_value(ModelClass | None, "--model-class", model_class),
-        tolerance=_value(Tolerance, "--tolerance", tolerance),
-        timeout=_value(Seconds, "--timeout", timeout),
-        profiles=Path(profiles) if profiles else None,
-    )
-    sys.stdout.write(f"{answer.to_json()}\n" if as_json else _text(answer))
+    if collectives is not None and not micro_benches:
+        raise UsageError("--collectives: only --micro-benches time them; give both.")
+    for path, option in ((record, "--record"), (collectives, "--collectives")):
+        if path is not None:
+            refuse_unwritable(Path(path), option)
+    folder = Path(profiles) if profiles else None
+    limit = _value(Tolerance, "--tolerance", tolerance)
+    if asked is None and earlier is None:
+        raise UsageError(NO_MODEL)
+    if earlier is not None:
+        if asked is not None or record is not None:
+            raise UsageError("--from: the record says what ran; leave out the spec and --record.")
+        run = read_record(earlier)
+    else:
+        run = recorded(
+            asked,
+            backend=_value(Backend, "--backend", backend),
+            model_class=_value(ModelClass | None, "--model-class", model_class),
+            timeout=_value(Seconds, "--timeout", timeout),
+            pretend_gpus=_value(Gpus | None, "--pretend-gpus", pretend_gpus or "auto"),
+            micro_benches=micro_benches,
+            profiles=folder,
+            tells=True,
+        )
+    place = seat() if earlier is None else None
+    if place is not None and not place.leads:
+        return
+    try:
+        answer = compare(run, tolerance=limit, profiles=folder)
+        sys.stdout.write(f"{answer.to_json()}\n" if as_json else _text(answer))
+    finally:
+        _write(run, record, collectives, folder)
     if not answer.inside:
         raise typer.Exit(OUTSIDE)
+
+
+def _write(
+    run: RunRecord, record: str | None, collectives: str | None, profiles: Path | None
+) -> None:
+    """Write what was asked for, after the answer: a full disk then takes the files alone."""
+    if record is not None:
+        write_whole(Path(record), f"{run.to_json()}\n", "--record")
+    if collectives is not None:
+        from zeroplan.validate.collectives import to_csv  # noqa: PLC0415  # rarely asked for
+
+        write_whole(Path(collectives), to_csv(run, profiles), "--collectives")
 
 
 def _value(hint: Any, flag: str, text: str) -> Any:
@@ -98,11 +188,10 @@ def _value(hint: Any, flag: str, text: str) -> Any:
 
 def _text(answer: Validation) -> str:
     from zeroplan.report.terminal import page, prose, table_text  # noqa: PLC0415  # not for --json
-    from zeroplan.validate.tables import calls_table, memory_table, verdict  # noqa: PLC0415
+    from zeroplan.validate.tables import tables, verdict  # noqa: PLC0415
 
     on = page()
-    tables = [memory_table(answer), *([calls_table(answer)] if answer.truth.collectives else [])]
-    parts = [*(table_text(table, on) for table in tables), prose(verdict(answer), on)]
+    parts = [*(table_text(table, on) for table in tables(answer)), prose(verdict(answer), on)]
     if answer.notes:
         parts.append(prose(("Notes", *(f"- {line}" for line in answer.notes)), on))
     return "\n".join(parts)

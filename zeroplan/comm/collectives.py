@@ -10,6 +10,7 @@ from zeroplan.comm.algorithms import (
     tree_seconds,
 )
 from zeroplan.comm.fabric import Fabric, narrowest_rate
+from zeroplan.comm.gloo import gloo_rates, gloo_seconds
 from zeroplan.hardware.profile import ring_efficiency
 from zeroplan.records import replace
 from zeroplan.schedule.events import Collective
@@ -34,7 +35,7 @@ def collective_seconds(
 
     All of them run as rings, an all-to-all in pairs. An all-reduce is also a tree between nodes, or
     a reduction in NVLink switches where they can do it. The constants are fitted to published
-    nccl-tests sweeps; the forms are NCCL's own (src/graph/tuning.cc, 2.30).
+    nccl-tests sweeps; the forms are NCCL's own (src/graph/tuning.cc, 2.30). Gloo's are in `gloo`.
 
     Parameters
     ----------
@@ -47,6 +48,8 @@ def collective_seconds(
         all-gather and not in a reduce-scatter, as in FSDP2. An all-reduce copies it anyway.
 
     """
+    if wires.backend == "gloo":
+        return gloo_seconds(collective, wires)
     if wires.inter.scope == "node":
         collective, wires = _in_one_domain(collective, wires)
     if collective.name == "all_to_all":
@@ -65,7 +68,7 @@ def collective_uncertainty(collective: Collective, wires: Fabric) -> float:
     messages.
     """
     group = collective.group
-    if collective.message_bytes > LARGE:
+    if collective.message_bytes > LARGE or gloo_rates(group, wires):
         return bandwidth_uncertainty(group, wires)
     outer = wires.inter if group.nodes > 1 else wires.intra
     return outer.small_message_efficiency.rel_uncertainty or 0.0
@@ -73,6 +76,8 @@ def collective_uncertainty(collective: Collective, wires: Fabric) -> float:
 
 def bandwidth_uncertainty(group: Group, wires: Fabric) -> float:
     """Return what bounds large messages of a group may be off by, as a share of the time. [1]"""
+    if rates := gloo_rates(group, wires):
+        return max(each.rel_uncertainty or 0.0 for each in rates)
     crosses = group.nodes > 1
     rate = narrowest_rate(wires) if crosses else ring_efficiency(wires.intra, int(group.ranks))
     return rate.rel_uncertainty or 0.0

@@ -4,6 +4,7 @@ from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu, Link, Node, nics_of_node, ring_efficiency
 from zeroplan.records import dataclass
 from zeroplan.sharding.groups import Group
+from zeroplan.spec.words import Backend
 from zeroplan.units import Size, minimum
 
 __all__ = [
@@ -31,6 +32,13 @@ class Fabric:
     """Rate at which a collective copies a rank's own shard. [B/s]"""
     oversubscription: float = 1.0
     """What the nodes' NICs carry together over what the switches above them do. [1]"""
+    backend: Backend = "nccl"
+    """The library that runs the collectives."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether collectives run beside kernels: gloo's calls are waited for."""
+        return self.backend == "nccl"
 
 
 def fabric(
@@ -41,6 +49,7 @@ def fabric(
     node: Node | None,
     gpu: Gpu,
     oversubscription: float = 1.0,
+    backend: Backend = "nccl",
 ) -> Fabric:
     """Join links to a fabric; NICs are the node type's, else the link's usual number.
 
@@ -61,6 +70,7 @@ def fabric(
         nics=nics,
         copy_bytes_per_second=gpu.collective_copy_bytes_per_second.value,
         oversubscription=oversubscription,
+        backend=backend,
     )
 
 

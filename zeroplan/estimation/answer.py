@@ -7,7 +7,7 @@ from zeroplan.compute.gpu import gpu_price
 from zeroplan.compute.offload import offload_price
 from zeroplan.estimation import record
 from zeroplan.estimation.assumptions import assumptions
-from zeroplan.estimation.communication import communication
+from zeroplan.estimation.communication import communication, nccl_communicators
 from zeroplan.estimation.resolve import Question, ranks_per_node, resolve, strategy_groups
 from zeroplan.estimation.steps import (
     KEPT,
@@ -93,7 +93,6 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
     plan = written.plan
     device, memory = _memory(question, written)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
-    overlaps = question.run.cluster.backend == "nccl"
     compiled = question.run.model.compile
     timing = timed(
         Clocked(
@@ -102,7 +101,7 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
             wires=question.wires,
             host=host_price(row, compiled=compiled),
             offload=offload_price(question.gpu, ranks_per_node(question.run)),
-            overlaps=overlaps,
+            overlaps=question.wires.overlaps,
             fuses=compiled,
             works=priced(asked.trained, price, fuses=compiled),
         )
@@ -147,7 +146,7 @@ def plan_for(question: Question, row: Sharding, counted: Counted) -> Plan:
 def _memory(question: Question, written: WrittenStep) -> tuple[DeviceMemory, record.Memory]:
     plan, step, found = written.plan, written.step, written.found
     by_phase, highest = found.phases, found.highest
-    communicators = plan.groups.communicators
+    communicators = nccl_communicators(question, plan.groups)
     device = device_memory(highest.bytes, found.pools_bytes, question.gpu, communicators)
     owned = states(
         plan.row, plan.parameters, plan.dtypes, plan.groups.shard.ranks, offload=plan.offload

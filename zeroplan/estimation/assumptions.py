@@ -25,6 +25,7 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
     return (
         *_gpu(question.gpu, question.run.training.compute_dtype),
         *(entry for link in links for entry in _link(link)),
+        *(entry for link in links for entry in _gloo(link) if wires.backend == "gloo"),
         Assumption(
             name="NIC bandwidth of a node",
             value=wires.node_bytes_per_second,
@@ -32,8 +33,8 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
             kind="assumed",
             source=f"{wires.inter.id}, {wires.gpus_per_node} GPUs per node",
         ),
-        _guess(FRAGMENTATION),
-        _guess(COMMUNICATOR_BYTES),
+        _fragmentation(question.gpu),
+        *((_guess(COMMUNICATOR_BYTES),) if wires.backend == "nccl" else ()),
         *(_guess(guess) for guess in update_guesses(question.run.training, question.strategies)),
         *(_guess(guess) for guess in _host(question)),
         _guess(HALF_RATE_KEYS),
@@ -43,6 +44,12 @@ def assumptions(question: Question) -> tuple[Assumption, ...]:
         *_host_memory(question),
         *_offload(question),
     )
+
+
+def _fragmentation(gpu: Gpu) -> Assumption:
+    if gpu.fragmentation is None:
+        return _guess(FRAGMENTATION)
+    return _quantity(FRAGMENTATION.name, gpu.fragmentation)
 
 
 def _host(question: Question) -> Iterable[Guess]:
@@ -120,6 +127,22 @@ def _link(link: Link) -> Iterable[Assumption]:
     ):
         if quantity is not None:
             yield _quantity(f"{link.id}: {name}", quantity)
+
+
+def _gloo(link: Link) -> Iterable[Assumption]:
+    """List what a link's figures of gloo are, or what stands in for them."""
+    for name, quantity in link.gloo_bytes_per_second.items():
+        yield _quantity(f"{link.id}: {name.replace('_', '-')} by gloo", quantity)
+    for name, quantity in link.gloo_step_seconds.items():
+        yield _quantity(f"{link.id}: step of gloo's {name.replace('_', '-')}", quantity)
+    if not link.gloo_bytes_per_second:
+        yield Assumption(
+            name=f"{link.id}: gloo",
+            value="as slow as NCCL's ring",
+            unit="1",
+            kind="assumed",
+            source="the profile has no figures of gloo; `zeroplan calibrate` makes them of a table",
+        )
 
 
 def _quantity(name: str, quantity: Quantity) -> Assumption:

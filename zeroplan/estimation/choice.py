@@ -1,14 +1,10 @@
 """Which strategy of an answer is looked into, where the question names none."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from zeroplan.estimation.answer import answer
 from zeroplan.estimation.record import Estimate, StrategyEstimate
-from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.estimation.resolve import Question
 from zeroplan.records import dataclass, replace
 from zeroplan.spec.run import Run
-from zeroplan.spec.toml import load_spec
 
 __all__ = ["Chosen", "choose"]
 
@@ -30,9 +26,8 @@ class Chosen:
         return replace(run, sharding=replace(run.sharding, strategy=self.estimate.strategy))
 
 
-def choose(run: Run | None, profiles: Path | None, keys: Mapping[str, object]) -> Chosen:
+def choose(question: Question) -> Chosen:
     """Answer a question and choose a strategy of it."""
-    question = resolve(load_spec(**keys) if run is None else run, profiles)
     whole = answer(question)
     now, why = _choose(whole)
     return Chosen(question=question, estimate=now, why=why, notes=whole.notes)

@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
+from zeroplan.comm.gloo import on_the_wire
 from zeroplan.estimation import record
 from zeroplan.estimation.resolve import Question
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Collective, CollectiveName, Phase
-from zeroplan.sharding.groups import GroupName
+from zeroplan.sharding.groups import GroupName, Groups
 
-__all__ = ["communication"]
+__all__ = ["communication", "nccl_communicators"]
+
+
+def nccl_communicators(question: Question, groups: Groups) -> int:
+    """Return the NCCL communicators of a rank: gloo makes none. [count]"""
+    return groups.communicators if question.wires.backend == "nccl" else 0
 
 
 @dataclass(slots=True)
@@ -34,9 +40,10 @@ def communication(
         one.count += times
         one.input_bytes += times * call.input_bytes
         one.output_bytes += times * call.output_bytes
-        one.wire_bytes += times * call.wire_bytes
+        ran = on_the_wire(call, question.wires)
+        one.wire_bytes += times * ran.wire_bytes
         one.seconds += times * collective_seconds(call, question.wires)
-        between += times * inter_node_wire_bytes(call)
+        between += times * inter_node_wire_bytes(ran)
     return record.Communication(
         collectives=tuple(
             record.Collective(

@@ -11,7 +11,9 @@ from zeroplan.estimation.explain_record import Explanation
 from zeroplan.estimation.explain_remedies import remedies
 from zeroplan.estimation.explain_terms import deepspeed_accounting, memory_terms
 from zeroplan.estimation.explain_times import time_terms
+from zeroplan.estimation.resolve import resolve
 from zeroplan.spec.run import Run
+from zeroplan.spec.toml import load_spec
 
 __all__ = ["explain"]
 
@@ -40,7 +42,7 @@ def explain(run: Run | None = None, *, profiles: Path | None = None, **keys: obj
     'backward'
 
     """
-    chosen = choose(run, profiles, keys)
+    chosen = choose(resolve(load_spec(**keys) if run is None else run, profiles))
     case = case_of(chosen.question, chosen.estimate, profiles)
     phase, peak = highest(case.found.phases)
     buffers = buffers_at_peak(case.step, phase, peak)

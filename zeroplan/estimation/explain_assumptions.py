@@ -45,6 +45,7 @@ class _Exchange:
             node=self.node,
             gpu=self.case.question.gpu,
             oversubscription=wires.oversubscription,
+            backend=wires.backend,
         )
 
     def seconds(self, gpu: Gpu, wires: Fabric) -> float:
@@ -116,8 +117,9 @@ def _uncertain(profile: Profile) -> Iterator[tuple[str, Quantity]]:
 
 
 def _factors(quantity: Quantity | Guess) -> tuple[float, float]:
+    """Return both ends of a band; one as wide as its figure is one of ratios, or it would be none."""
     half = quantity.rel_uncertainty or 0.0
-    return 1 - half, 1 + half
+    return 1 - half if half < 1 else 1 / (1 + half), 1 + half
 
 
 def _scaled(profile: P, key: str, factor: float) -> P:
@@ -142,6 +144,8 @@ def _guesses(case: Case) -> Iterator[Sensitivity]:
     """Vary what nobody measured; device memory is a sum in which each stands once."""
     part = FRAGMENTATION.value
     slack = (case.now.memory.reserved_bytes or 0) * part / (1 + part)
+    if case.question.gpu.fragmentation is not None:
+        slack = 0.0  # a figure of the GPU, varied with the others
     nccl = COMMUNICATOR_BYTES.value * case.communicators
     for guess, share in ((FRAGMENTATION, slack), (COMMUNICATOR_BYTES, nccl)):
         half = round(share * guess.rel_uncertainty)

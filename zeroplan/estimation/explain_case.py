@@ -7,6 +7,7 @@ from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice, gpu_price
 from zeroplan.compute.offload import offload_price
 from zeroplan.estimation.answer import plan_for
+from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.estimation.resolve import Question, ranks_per_node
 from zeroplan.memory.walk import Trace, trace
@@ -35,7 +36,7 @@ class Case:
     @property
     def communicators(self) -> int:
         """NCCL communicators of a rank; one GPU alone has none. [count]"""
-        return self.plan.groups.communicators
+        return nccl_communicators(self.question, self.plan.groups)
 
     @property
     def price(self) -> GpuPrice:
@@ -49,7 +50,7 @@ class Case:
             price,
             wires,
             host_price(self.plan.row, compiled=self.question.run.model.compile),
-            overlaps=self.question.run.cluster.backend == "nccl",
+            overlaps=wires.overlaps,
             fuses=self.question.run.model.compile,
             offload=offload_price(self.question.gpu, ranks_per_node(self.question.run)),
             free=free,

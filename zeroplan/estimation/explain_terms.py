@@ -8,7 +8,8 @@ from zeroplan.estimation.explain_case import Case
 from zeroplan.estimation.explain_peak import highest_bytes
 from zeroplan.estimation.explain_record import Accounting, AccountingRow, Buffer, Term
 from zeroplan.estimation.record import Memory, PeakBreakdown
-from zeroplan.memory.device import COMMUNICATOR_BYTES, FRAGMENTATION, SEGMENT_BYTES
+from zeroplan.hardware import Quantity
+from zeroplan.memory.device import COMMUNICATOR_BYTES, SEGMENT_BYTES, fragmentation
 from zeroplan.memory.reserved import replayed_reserved_bytes
 from zeroplan.memory.walk import peak_before_update
 from zeroplan.rows import readable, significant
@@ -167,8 +168,10 @@ def _device(case: Case) -> Iterator[Term]:
     if memory.reserved_bytes is None or memory.device_bytes is None:
         return
     slack = memory.reserved_bytes - sum(pools.values()) - workspaces
-    share = significant(100 * FRAGMENTATION.value)
-    yield _bytes("fragmentation", slack, f"{share} % of all pools: assumed")
+    part = fragmentation(case.question.gpu)
+    kind = part.kind if isinstance(part, Quantity) else "assumed"
+    share = significant(100 * part.value)
+    yield _bytes("fragmentation", slack, f"{share} % of all pools: {kind}")
     yield _bytes("reserved so far", memory.reserved_bytes, _replayed(case.step, workspaces))
     context, gpu = case.question.gpu.context_bytes, case.question.gpu.id
     yield _bytes("CUDA context", context.value, f"{gpu}: {context.kind}")

@@ -11,17 +11,19 @@ from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.explain_record import Remedy, document
 from zeroplan.estimation.explain_remedies import candidates
 from zeroplan.estimation.record import StrategyEstimate
+from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.records import dataclass
 from zeroplan.rows import html
 from zeroplan.sharding.strategies import COMPARED
 from zeroplan.spec.run import Run
+from zeroplan.spec.toml import load_spec
 
-__all__ = ["MakeItFit", "make_it_fit"]
+__all__ = ["MakeItFit", "make_it_fit", "ways"]
 
 MOST: Final = 3
 """Changes that are told."""
 
-PAIRS: Final = 80
+PAIRS: Final = 40
 """Pairs that are tried at most, those first that together save most of what is missing."""
 
 LIKELY: Final = 0.8
@@ -89,11 +91,16 @@ def make_it_fit(
 
     Examples
     --------
-    >>> make_it_fit(model="8b", gpus=8, strategy="ddp").changes[0].verdict
-    'fits'
+    >>> make_it_fit(model="8b", gpus=8, strategy="ddp").answered
+    True
 
     """
-    chosen = choose(run, profiles, keys)
+    return ways(resolve(load_spec(**keys) if run is None else run, profiles), profiles)
+
+
+def ways(question: Question, profiles: Path | None = None) -> MakeItFit:
+    """Do the same for a question whose model and hardware are there already."""
+    chosen = choose(question)
     now = chosen.estimate
     if now.fits:
         return _told(chosen, (), ())

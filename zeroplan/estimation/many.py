@@ -8,13 +8,16 @@ from typing import Any, Final
 import numpy as np
 
 from zeroplan.comm.collectives import inter_node_wire_bytes
+from zeroplan.comm.fabric import Fabric
+from zeroplan.comm.gloo import on_the_wire
 from zeroplan.compute.gpu import gpu_price
 from zeroplan.compute.offload import offload_price
 from zeroplan.estimation.answer import plan_for
+from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.resolve import Question, ranks_per_node
-from zeroplan.estimation.time import use_of
+from zeroplan.estimation.time import load_of
 from zeroplan.memory.device import device_memory
-from zeroplan.memory.host import host_memory
+from zeroplan.memory.host import HostMemory, host_memory
 from zeroplan.memory.many import Heights, heights
 from zeroplan.records import dataclass, fields, replace
 from zeroplan.schedule import script
@@ -32,7 +35,7 @@ __all__ = ["VERDICTS", "Batches", "Figures", "figures"]
 
 Array = Any
 
-AT_ONCE: Final = 4096
+AT_ONCE: Final = 16384
 """Plans whose clocks run together: their arrays stay in a processor's cache. [count]"""
 
 VERDICTS: Final = ("fits", "tight", "does_not_fit")
@@ -114,7 +117,9 @@ def figures(
     return Figures(
         **memory,
         **_by_machine(use, steps.shape),
-        inter_node_wire_bytes=np.broadcast_to(_sent(step, more)[..., None], priced.shape),
+        inter_node_wire_bytes=np.broadcast_to(
+            _sent(step, more, first.wires)[..., None], priced.shape
+        ),
     )
 
 
@@ -144,14 +149,18 @@ def _memories(
     questions: Sequence[Question], plan: Plan, step: Script, more: Array
 ) -> Iterator[dict[str, Array]]:
     found = _heights(plan, step, more)
-    yield from (_memory(question, plan, step, found) for question in questions)
+    hosts: dict[int | None, HostMemory] = {}
+    for question in questions:
+        there = question.run.cluster.host_memory_bytes
+        if there not in hosts:
+            hosts[there] = host_memory(plan, step, ranks_per_node(question.run), there)
+        yield _memory(question, plan, found, hosts[there])
 
 
-def _memory(question: Question, plan: Plan, step: Script, found: Heights) -> dict[str, Array]:
+def _memory(question: Question, plan: Plan, found: Heights, host: HostMemory) -> dict[str, Array]:
     highest = reduce(np.maximum, found.phases.values())
-    device = device_memory(highest, found.pools_bytes, question.gpu, plan.groups.communicators)
-    run = question.run
-    host = host_memory(plan, step, ranks_per_node(run), run.cluster.host_memory_bytes)
+    communicators = nccl_communicators(question, plan.groups)
+    device = device_memory(highest, found.pools_bytes, question.gpu, communicators)
     verdict = _verdict(device.device_bytes, device.half_band_bytes, device.usable_bytes)
     if host.available_bytes is not None:
         held = np.maximum(host.held_bytes, host.load_bytes * host.checks_loading)
@@ -186,7 +195,7 @@ def _timings(
     ]
     host = host_price(plan.row, compiled=compiled)
     prices = ManyPrices(machines, host, priced.shape[1], fuses=compiled)
-    overlaps = questions[0].run.cluster.backend == "nccl"
+    overlaps = questions[0].wires.overlaps
     flat = (priced.shape[0], priced.shape[1] * priced.shape[2])
     found = {entry.name: np.full(flat, np.nan) for entry in fields(Timing)}
     several = np.broadcast_to(np.asarray(more)[..., None], priced.shape).reshape(flat)
@@ -203,12 +212,13 @@ def _uses(
     questions: Sequence[Question], plan: Plan, steps: Array, found: Timing
 ) -> Iterator[dict[str, Array]]:
     """Yield for each machine the times and what they say of the GPU. [A, batches]"""
+    load = load_of(plan, steps)
     for place, question in enumerate(questions):
         price = gpu_price(question.gpu, plan.training.compute_dtype)
         timing = Timing(
             **{entry.name: getattr(found, entry.name)[..., place] for entry in fields(Timing)}
         )
-        use = use_of(plan, steps, timing.step_seconds, price.peak_flop_per_second)
+        use = load.use(timing.step_seconds, price.peak_flop_per_second)
         low, high = step_band(timing, question.gpu, question.wires, plan.groups.world)
         yield {
             "step_seconds": timing.step_seconds,
@@ -230,14 +240,15 @@ def _by_machine(columns: list[dict[str, Array]], shape: tuple[int, ...]) -> dict
     }
 
 
-def _sent(step: Script, more: Array) -> Array:
+def _sent(step: Script, more: Array, wires: Fabric) -> Array:
     """Return what leaves a node per GPU and step. [B]"""
-    return np.asarray(_crossing(step.calls()) + more * _crossing(of_micro_steps(step)))
+    once, again = (_crossing(calls, wires) for calls in (step.calls(), of_micro_steps(step)))
+    return np.asarray(once + more * again)
 
 
-def _crossing(calls: Iterable[tuple[Event, int]]) -> Array:
+def _crossing(calls: Iterable[tuple[Event, int]], wires: Fabric) -> Array:
     total: Array = 0
     for event, times in calls:
         if event.collective is not None:
-            total = total + times * inter_node_wire_bytes(event.collective)
+            total = total + times * inter_node_wire_bytes(on_the_wire(event.collective, wires))
     return total

@@ -20,7 +20,7 @@ from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
 
-__all__ = ["Question", "ranks_per_node", "resolve", "strategy_groups"]
+__all__ = ["Question", "elsewhere", "ranks_per_node", "resolve", "strategy_groups"]
 
 DEFAULT_GPU = "h100-sxm5-80gb"
 DEFAULT_SEQUENCE_LENGTH = 4096
@@ -91,6 +91,20 @@ def resolve(
             *hypothetical_notes(cluster, gpu, wires, catalogue),
         ),
     )
+
+
+def elsewhere(question: Question, cluster: ClusterChoice, profiles: Path | None) -> Question:
+    """Return the same question on another machine, of which the model knows nothing.
+
+    Raises
+    ------
+    SpecError
+        The machine is not known, or cannot do what is asked.
+    """
+    filled, gpu, wires = _cluster(cluster, load_catalogue(profiles))
+    _verify_float8(question.run.training, gpu)
+    run = verify(replace(question.run, cluster=filled))
+    return replace(question, run=run, gpu=gpu, wires=wires)
 
 
 def strategy_groups(row: Sharding, run: Run) -> Groups:
@@ -189,5 +203,6 @@ def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoic
         node=node,
         gpu=gpu,
         oversubscription=cluster.oversubscription,
+        backend=cluster.backend,
     )
     return filled, gpu, wires

@@ -20,6 +20,14 @@ from zeroplan.rows import Cell, Column, Table
 __all__ = ["tables"]
 
 STRATEGY: Final = Figure("stra\u00adtegy", lambda each: each.strategy, is_text=True)
+
+
+def _waiting(each: StrategyEstimate) -> float | None:
+    """Return the share of the step in which compute waits for communication. [1]"""
+    waits, step = each.time.exposed_communication_seconds, each.time.step_seconds
+    return waits / step if waits is not None and step else None
+
+
 FIGURES: Final = (
     STRATEGY,
     Figure("peak", lambda each: gib(each.memory.peak_allocated_bytes), "GiB"),
@@ -28,7 +36,7 @@ FIGURES: Final = (
     Figure("band", lambda each: span(each.time.low_seconds, each.time.high_seconds), "s"),
     Figure("tokens /s /GPU", lambda each: each.time.tokens_per_second_per_gpu),
     Figure("MFU", lambda each: percent(each.time.model_flops_utilization), "%"),
-    Figure("ex\u00adposed", lambda each: each.time.exposed_communication_seconds, "s"),
+    Figure("waits", lambda each: percent(_waiting(each)), "%"),
 )
 
 

@@ -131,8 +131,8 @@ def tokens_words(tokens: int) -> str:
 
 
 def span(low: float | None, high: float | None) -> str | None:
-    """Return the ends of a band."""
-    return None if low is None or high is None else f"{significant(low)}-{significant(high)}"
+    """Return the ends of a band, as few digits as its width deserves."""
+    return None if low is None or high is None else f"{significant(low, 2)}-{significant(high, 2)}"
 
 
 def verdict_words(each: StrategyEstimate) -> str:

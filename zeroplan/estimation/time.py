@@ -13,7 +13,7 @@ from zeroplan.units import Size
 from zeroplan.workload.count import training_flop_per_token
 from zeroplan.workload.liveness import recompute
 
-__all__ = ["Use", "time_of_step", "use_of"]
+__all__ = ["Load", "Use", "load_of", "time_of_step"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,26 +27,40 @@ class Use:
     """With what is recomputed. [1]"""
 
 
-def use_of(plan: Plan, micro_steps: Size, step_seconds: Size, peak_flop_per_second: float) -> Use:
-    """Return how busy a GPU is in a step of so many micro-steps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a step gives a GPU to do. Masked scores and the embedding's rows count for nothing."""
 
-    Masked scores and the embedding's rows count for nothing.
-    """
+    tokens: Size
+    model_flop: Size
+    """Three forward passes, less what frozen weights save. [FLOP]"""
+    recomputed_flop: Size
+    """[FLOP]"""
+
+    def use(self, step_seconds: Size, peak_flop_per_second: float) -> Use:
+        """Return how busy a GPU is."""
+        available = step_seconds * peak_flop_per_second
+        return Use(
+            tokens_per_second_per_gpu=self.tokens / step_seconds,
+            model_flops_utilization=self.model_flop / available,
+            hardware_flops_utilization=(self.model_flop + self.recomputed_flop) / available,
+        )
+
+
+def load_of(plan: Plan, micro_steps: Size) -> Load:
+    """Count what a step of so many micro-steps does."""
     tokens = plan.workload.batch.tokens * micro_steps
-    model = training_flop_per_token(plan.workload) * tokens
-    again = _recomputed_flop(plan) * micro_steps
-    available = step_seconds * peak_flop_per_second
-    return Use(
-        tokens_per_second_per_gpu=tokens / step_seconds,
-        model_flops_utilization=model / available,
-        hardware_flops_utilization=(model + again) / available,
+    return Load(
+        tokens=tokens,
+        model_flop=training_flop_per_token(plan.workload) * tokens,
+        recomputed_flop=_recomputed_flop(plan) * micro_steps,
     )
 
 
 def time_of_step(question: Question, plan: Plan, timing: Timing) -> record.Time:
     """State the time of a step with its band and what bounds it."""
     price = gpu_price(question.gpu, plan.training.compute_dtype)
-    use = use_of(plan, plan.micro_steps, timing.step_seconds, price.peak_flop_per_second)
+    use = load_of(plan, plan.micro_steps).use(timing.step_seconds, price.peak_flop_per_second)
     low, high = step_band(timing, question.gpu, question.wires, plan.groups.world)
     return record.Time(
         step_seconds=timing.step_seconds,

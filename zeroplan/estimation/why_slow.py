@@ -10,15 +10,17 @@ from zeroplan.estimation.choice import Chosen, choose
 from zeroplan.estimation.explain_case import Case, case_of
 from zeroplan.estimation.explain_record import Remedy, document
 from zeroplan.estimation.record import Group, StrategyEstimate
+from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.records import dataclass
 from zeroplan.rows import html, plain
 from zeroplan.sharding.strategies import COMPARED, STRATEGIES
 from zeroplan.spec.applies import applies
 from zeroplan.spec.reading import flatten
 from zeroplan.spec.run import Run
+from zeroplan.spec.toml import load_spec
 from zeroplan.timing.walk import Timing
 
-__all__ = ["Nics", "Part", "Waiting", "WhySlow", "why_slow"]
+__all__ = ["Nics", "Part", "Waiting", "WhySlow", "reasons", "why_slow"]
 
 Cause = Literal["compute", "memory_bandwidth", "host", "communication", "offload"]
 
@@ -110,7 +112,12 @@ def why_slow(run: Run | None = None, *, profiles: Path | None = None, **keys: ob
     'communication'
 
     """
-    chosen = choose(run, profiles, keys)
+    return reasons(resolve(load_spec(**keys) if run is None else run, profiles), profiles)
+
+
+def reasons(question: Question, profiles: Path | None = None) -> WhySlow:
+    """Do the same for a question whose model and hardware are there already."""
+    chosen = choose(question)
     case = case_of(chosen.question, chosen.estimate, profiles)
     timing = case.walked(case.price, chosen.question.wires)
     parts = tuple(_parts(timing, chosen.estimate))

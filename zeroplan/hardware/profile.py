@@ -23,10 +23,15 @@ __all__ = [
 SCHEMA_VERSION: Final = 1
 """Version of the form of the files; raised by any change that old files do not survive."""
 
+COLLECTIVES: Final = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
+"""Those that a link can have gloo's figures of."""
+
 MAPPING_KEYS: Final = {
     "peak_flop_per_second": tuple(DTYPE_BYTES),
     "matmul_efficiency_by_dtype": tuple(DTYPE_BYTES),
     "usual_links": ("ib", "roce", "efa", "ethernet", "nvlink"),
+    "gloo_bytes_per_second": COLLECTIVES,
+    "gloo_step_seconds": COLLECTIVES,
 }
 """What the tables of a profile may have as keys."""
 
@@ -79,6 +84,9 @@ class Gpu:
     """Power limit as shipped. [W]"""
     cublas_workspace_bytes: Quantity
     """cuBLAS workspace of one handle on one stream, from the caching allocator. [B]"""
+    fragmentation: Quantity | None = None
+    """Reserved over the highest that a stream's pool of the caching allocator reaches, less one, as
+    measured; by default the guess of `memory/device.py`."""
     context_bytes: Quantity
     """Memory of the driver context and loaded kernels, outside the allocator. [B]"""
     collective_copy_bytes_per_second: Quantity
@@ -139,7 +147,7 @@ class Link:
 
     `comm/algorithms.py` has the formulas. A ring of `n` ranks on `N` nodes that sends `W` bytes per
     rank takes about `base + (n - N) * latency_in_node + (N - 1) * latency_between_nodes +
-    W / bandwidth`, or the same with the `small_message_*` constants if that is less.
+    W / bandwidth`, or the same with the constants of LL (`small_message_*`) or LL128.
     """
 
     id: str
@@ -149,7 +157,16 @@ class Link:
     name: str
     """Name for a reader."""
     kind: Literal[
-        "nvlink", "xgmi", "pcie", "infiniband", "roce", "efa", "slingshot", "omni-path", "ethernet"
+        "nvlink",
+        "xgmi",
+        "pcie",
+        "loopback",
+        "infiniband",
+        "roce",
+        "efa",
+        "slingshot",
+        "omni-path",
+        "ethernet",
     ]
     """Technology."""
     scope: Literal["node", "cluster"]
@@ -170,6 +187,12 @@ class Link:
     """Time of one ring step with the low-latency protocols. [s]"""
     small_message_base_seconds: Quantity
     """Time before the first step with the low-latency protocols. [s]"""
+    ll128_efficiency: Quantity | None = None
+    """Share of the ring bandwidth left to LL128, where NCCL uses it, in (0, 1]."""
+    ll128_latency_seconds: Quantity | None = None
+    """Time of one ring step with LL128. [s]"""
+    ll128_base_seconds: Quantity | None = None
+    """Time before the first step with LL128. [s]"""
     switch_efficiency: Quantity | None = None
     """Share of the line rate at which the switch in a node sums all-reduces, if it can."""
     switch_latency_seconds: Quantity | None = None
@@ -178,6 +201,10 @@ class Link:
     """Share of the bandwidth that all-reduces reach in a tree of nodes, if they use one."""
     host_bytes_per_second: Quantity | None = None
     """Most that the sockets of a host carry in one direction, whatever its NICs. [B/s]"""
+    gloo_bytes_per_second: Mapping[str, Quantity] = field(default_factory=dict)
+    """What a rank sends by gloo in large messages, by collective. [B/s]"""
+    gloo_step_seconds: Mapping[str, Quantity] = field(default_factory=dict)
+    """Time of one step of gloo's ring or tree, by collective. [s]"""
     nics_per_gpu: Quantity | None = None
     """NICs for each GPU where the node type is not given; this or `nics_per_node`."""
     nics_per_node: Quantity | None = None

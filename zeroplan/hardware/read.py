@@ -14,7 +14,7 @@ from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Fit, Gpu, Li
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.records import dataclass, fields
 
-__all__ = ["Source", "read_profile", "read_sources"]
+__all__ = ["Source", "read_any", "read_profile", "read_sources"]
 
 Table = dict[str, Any]
 P = TypeVar("P", Gpu, Link, Node)
@@ -66,6 +66,17 @@ def read_profile(path: Path, record: type[P], sources: Mapping[str, Source]) -> 
             with _at(key):
                 _check_source(entry.source, sources)
     return profile
+
+
+def read_any(path: Path, sources: Mapping[str, Source]) -> Gpu | Link | Node:
+    """Read a profile of whatever kind its keys are of."""
+    with _at(path.name):
+        keys = set(_load(path))
+    if "peak_flop_per_second" in keys:
+        return read_profile(path, Gpu, sources)
+    if "scope" in keys:
+        return read_profile(path, Link, sources)
+    return read_profile(path, Node, sources)
 
 
 def read_sources(path: Path) -> dict[str, Source]:

@@ -3,12 +3,20 @@
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from zeroplan.hardware import Quantity
 from zeroplan.hardware.profile import Gpu
 from zeroplan.records import dataclass
 from zeroplan.schedule.events import Pool
 from zeroplan.units import GIB, MIB, Guess, Size, floor, round_up
 
-__all__ = ["COMMUNICATOR_BYTES", "FRAGMENTATION", "DeviceMemory", "device_memory", "verdict_on"]
+__all__ = [
+    "COMMUNICATOR_BYTES",
+    "FRAGMENTATION",
+    "DeviceMemory",
+    "device_memory",
+    "fragmentation",
+    "verdict_on",
+]
 
 
 FRAGMENTATION: Final = Guess(
@@ -58,6 +66,11 @@ class DeviceMemory:
         return verdict_on(self.device_bytes, self.half_band_bytes, self.usable_bytes)
 
 
+def fragmentation(gpu: Gpu) -> Quantity | Guess:
+    """Return what was measured on the GPU, else the guess."""
+    return FRAGMENTATION if gpu.fragmentation is None else gpu.fragmentation
+
+
 def verdict_on(size: Size, half_band: Size, limit: Size) -> Verdict:
     """Whether so many bytes fit: tight where their band crosses the limit."""
     if size + half_band <= limit:
@@ -76,11 +89,12 @@ def device_memory(
     workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
     allocated = tensors_bytes + workspaces
     pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in pools_bytes.values())
-    slack = pools * FRAGMENTATION.value
+    share = fragmentation(gpu)
+    slack = pools * share.value
     nccl = communicators * COMMUNICATOR_BYTES.value
     context = gpu.context_bytes
     band = (
-        slack * FRAGMENTATION.rel_uncertainty
+        slack * (share.rel_uncertainty or 0.0)
         + nccl * COMMUNICATOR_BYTES.rel_uncertainty
         + context.value * (context.rel_uncertainty or 0.0)
     )

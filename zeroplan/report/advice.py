@@ -55,8 +55,9 @@ def _slow(told: WhySlow) -> Iterator[str]:
     yield _asked(told.inputs, told.estimate, told.chosen)
     step = time.step_seconds or 0.0
     largest = max(told.parts, key=lambda part: part.seconds)
+    share = "most of it" if largest.seconds > step / 2 else "the largest part"
     yield (
-        f"A step takes {significant(step)} s; most of it, {significant(largest.seconds)} s, is "
+        f"A step takes {significant(step)} s; {share}, {significant(largest.seconds)} s, is "
         f"{CAUSES[told.cause]}."
     )
     waits = time.exposed_communication_seconds or 0.0
@@ -65,9 +66,9 @@ def _slow(told: WhySlow) -> Iterator[str]:
     elif is_hidden(told.estimate):
         yield f"Communication is hidden: it waits {significant(waits)} s for it."
     else:
-        share = significant(100 * waits / step) if step else "0"
+        percent = significant(100 * waits / step) if step else "0"
         yield (
-            f"It waits {significant(waits)} s ({share} %) for communication, which counts as hidden "
+            f"It waits {significant(waits)} s ({percent} %) for communication, which counts as hidden "
             f"below {100 * HIDDEN:.0f} %."
         )
         if told.tokens is not None and told.tokens.needed is None:

@@ -22,7 +22,7 @@ from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.stretches import periods
 from zeroplan.schedule.zero3_course import coordinate
 from zeroplan.schedule.zero3_gradients import Gradients
-from zeroplan.schedule.zero3_host import host_buffers, nvme_bytes
+from zeroplan.schedule.zero3_host import host_buffers, nvme_bytes, on_drive
 from zeroplan.schedule.zero3_mics import PlacedParameters
 from zeroplan.schedule.zero3_modules import TIED, Run, UnitItem, unit_backward, unit_forward
 from zeroplan.schedule.zero3_parameters import Parameters
@@ -91,6 +91,8 @@ def zero3_script(plan: Plan) -> Script:
         sub_groups=sub_groups(shards, plan.choice.deepspeed.sub_group_size),
         frozen_bytes=int(sum(round_up(size * plan.dtypes.parameter) for size in frozen)),
     )
+    away = sum(on_drive(plan, step.sub_groups))
+    parameters.drive_share = away / (sum(map(sum, step.sub_groups)) or 1)
     structure = _structure(step)
     resident = _resident(step, structure.persistent)
     course = coordinate(structure)

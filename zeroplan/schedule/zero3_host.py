@@ -6,6 +6,7 @@ deepspeed/runtime/swap_tensor (0.19.8).
 """
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from zeroplan.schedule.deepspeed_common import accumulation_itemsize
 from zeroplan.schedule.offload import host_states, host_temporary
@@ -14,7 +15,7 @@ from zeroplan.sharding.offload import HostBuffer
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32
 
-__all__ = ["host_buffers", "nvme_bytes"]
+__all__ = ["host_buffers", "nvme_bytes", "on_drive"]
 
 
 def host_buffers(plan: Plan, groups: list[list[int]]) -> Iterator[HostBuffer]:
@@ -31,7 +32,7 @@ def host_buffers(plan: Plan, groups: list[list[int]]) -> Iterator[HostBuffer]:
             name="parameter shards", bytes=_in_cpu(plan, sizes) * held.parameter, pinned=True
         )
     if offload.parameters == "nvme":
-        yield from _parameter_buffers(plan, sizes)
+        yield from _parameter_buffers(plan, groups)
     if offload.optimizer == "none":
         return
     yield HostBuffer(
@@ -65,7 +66,7 @@ def nvme_bytes(plan: Plan, groups: list[list[int]]) -> int:
         states = host_states([vector(size) for size in sizes], held)
         total += int(states.bytes) + sum(sizes) * FP32
     if offload.parameters == "nvme":
-        total += (sum(sizes) - _placed(plan, sizes)) * held.parameter
+        total += sum(on_drive(plan, groups)) * held.parameter
     return total
 
 
@@ -76,16 +77,20 @@ def _in_cpu(plan: Plan, sizes: list[int]) -> int:
     return min(sum(sizes), plan.choice.deepspeed.offload_param_max_in_cpu)
 
 
-def _placed(plan: Plan, sizes: list[int]) -> int:
-    """Return how much of that buffer whole sub-groups fill, in order [elements]."""
-    room, offset, placed = _in_cpu(plan, sizes), 0, 0
-    for size in sizes:
-        offset += size
-        placed += size if offset <= room else 0
-    return placed
+def on_drive(plan: Plan, groups: list[list[int]]) -> list[int]:
+    """Return what of each sub-group's parameters lives on a drive [elements].
+
+    Whole sub-groups fill the buffer in host memory, in order; what it has no room for goes out.
+    """
+    sizes = [sum(shards) for shards in groups]
+    if plan.offload.parameters != "nvme":
+        return [0] * len(sizes)
+    room = _in_cpu(plan, sizes)
+    ends = accumulate(sizes)
+    return [0 if end <= room else size for size, end in zip(sizes, ends, strict=True)]
 
 
-def _parameter_buffers(plan: Plan, sizes: list[int]) -> Iterator[HostBuffer]:
+def _parameter_buffers(plan: Plan, groups: list[list[int]]) -> Iterator[HostBuffer]:
     """List what parameters go through on their way to the drive.
 
     One more, of the largest sub-group, is for parameters that were updated.
@@ -96,5 +101,6 @@ def _parameter_buffers(plan: Plan, sizes: list[int]) -> Iterator[HostBuffer]:
         bytes=settings.offload_param_buffer_size * itemsize,
         times=settings.offload_param_buffer_count,
     )
-    if _placed(plan, sizes) < sum(sizes):
-        yield HostBuffer(name="buffer of updated parameters", bytes=max(sizes) * itemsize)
+    if any(on_drive(plan, groups)):
+        largest = max(sum(shards) for shards in groups)
+        yield HostBuffer(name="buffer of updated parameters", bytes=largest * itemsize)

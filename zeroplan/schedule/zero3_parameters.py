@@ -27,6 +27,8 @@ class Parameters:
     elements: tuple[int, ...]
     saving: frozenset[int] = frozenset()
     """What a checkpoint that recomputes saves: it outlives the release."""
+    drive_share: float = 0.0
+    """Share of the parameters that live on a drive; which blocks they belong to is not followed. [1]"""
     saved: dict[int, int] = field(default_factory=dict)
     """Released parameters that a checkpoint holds until their operation's backward. [B]"""
 
@@ -117,15 +119,12 @@ class Parameters:
         if offload.parameters == "none":
             return []
         sizes = [self.shard(place) * itemsize for place in places]
-        if offload.parameters == "nvme":
-            read = Transfer("nvme", sum(sizes))
-            self.recorder.emit("read", owner, stream="cpu", transfer=read)
         self.recorder.emit(
             "copy from host",
             owner,
             stream="all-gather",
             transfer=copied(offload, sum(sizes)),
-            waits=("cpu",) if offload.parameters == "nvme" else (),
+            waits=self._read(owner, sum(sizes)),
         )
         return [Change("all_gather_buffers", "shard", round_up(size)) for size in sizes]
 
@@ -139,7 +138,16 @@ class Parameters:
             stream="all-gather",
             changes=(Change("unsharded_parameters", "parameters", size),),
             transfer=copied(offload, self.gathered_bytes(places)),
+            waits=self._read(owner, self.gathered_bytes(places)),
         )
+
+    def _read(self, owner: str, size: int) -> tuple[str, ...]:
+        """Read what lives on a drive, return what waits for it."""
+        if not self.drive_share:
+            return ()
+        read = Transfer("nvme", size * self.drive_share)
+        self.recorder.emit("read", owner, stream="cpu", transfer=read)
+        return ("cpu",)
 
     def copy_out(self, owner: str, places: tuple[int, ...], *, secondary: bool) -> None:  # noqa: ARG002
         """Copy the parameters of an all-gather out of its flat buffer."""

@@ -15,6 +15,7 @@ from zeroplan.schedule.events import Recorder, Transfer
 from zeroplan.schedule.offload import NORMS, copied, host_states, host_step
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.zero3_host import on_drive
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import ALLOCATION_BYTES, FP32, round_up
 from zeroplan.workload.changes import Change
@@ -76,20 +77,24 @@ def update(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
 def _update_on_host(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> None:
     """Update sub-groups on the CPU, copy each to the GPU if its parameters live there.
 
-    With NVMe the states of a sub-group, gradient included, are read before and written after.
+    With NVMe the states of a sub-group, gradient included, are read before and written after;
+    parameters that live there are written (`_reassign_or_swap_out_partitioned_parameters`).
     """
     held, offload = plan.dtypes, plan.offload
     norms = sum(map(len, groups)) * ALLOCATION_BYTES
     for _ in groups:
         call = collective("all_reduce", plan.groups.shard, FP32, FP32)
         recorder.emit("gradient norm", "optimizer", collective=call)
-    for shards in groups:
+    for shards, written in zip(groups, on_drive(plan, groups), strict=True):
         size = sum(shards)
         if offload.optimizer == "nvme":
             states = host_states([vector(size)], held).bytes
             read = Transfer("nvme", 2 * states + size * FP32)
             recorder.emit("swap states", "optimizer", stream="cpu", transfer=read)
         host_step(recorder, [vector(size)], held)
+        if written:
+            out = Transfer("nvme", written * held.parameter)
+            recorder.emit("write parameters", "optimizer", stream="cpu", transfer=out)
         if offload.parameters == "none":
             way = copied(offload, size * held.parameter)
             recorder.emit("copy from host", "optimizer", transfer=way)

@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.many import Batches, Figures, figures
-from zeroplan.estimation.resolve import Question, resolve, strategy_groups
+from zeroplan.estimation.resolve import Question, elsewhere, resolve, strategy_groups
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.stretches import FEWEST_PERIODS
 from zeroplan.search.space import BATCH_KEYS, Space
@@ -107,9 +107,14 @@ def blocks(
 def _machines(space: Space, structure: dict[str, object]) -> Iterator[Machines | Refusal]:
     """Yield the machines whose groups of ranks are alike, since their steps are."""
     alike: defaultdict[Groups, Machines] = defaultdict(lambda: Machines([], []))
+    first: Question | None = None
     for machine in space.machines():
         try:
-            question = resolve(read_run(space.fixed, structure, machine), space.profiles)
+            run = read_run(space.fixed, structure, machine)
+            if first is None:
+                first = question = resolve(run, space.profiles)
+            else:
+                question = elsewhere(first, run.cluster, space.profiles)
         except SpecError as error:
             yield Refusal(why=str(error), plans=space.batches)
             continue

@@ -7,7 +7,17 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from zeroplan.spec.words import Pattern, Range
 
-__all__ = ["AUTO", "UnfitError", "convert", "describe", "kind", "literals", "parse", "spelled"]
+__all__ = [
+    "AUTO",
+    "UnfitError",
+    "convert",
+    "describe",
+    "has_commas",
+    "kind",
+    "literals",
+    "parse",
+    "spelled",
+]
 
 AUTO: Final = "auto"
 """How files, flags and JSON spell None."""
@@ -65,6 +75,12 @@ def kind(hint: Any) -> str:
     """Return the sort of value as one word of a help page; BOOL where a switch will do."""
     bases = [_split(choice)[0] for choice in _choices(hint)]
     return next((word for base, word in _KINDS.items() if base in bases), "WORD")
+
+
+def has_commas(hint: Any) -> bool:
+    """Whether one value of the annotation may be several names with commas between them."""
+    bounds = (_split(choice)[1] for choice in _choices(hint))
+    return any(isinstance(each, Pattern) and re.fullmatch(each.regex, "a,b") for each in bounds)
 
 
 def spelled(value: object) -> str:

@@ -7,12 +7,13 @@ more micro-steps share a script, too: how many there are is an axis in front.
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from zeroplan.records import dataclass, field, replace
 from zeroplan.schedule.events import Event, Item, Repeat, Script
+from zeroplan.timing.many_copies import Copy, State, Told, alike, same
 from zeroplan.timing.many_prices import Array, ManyPrices
 from zeroplan.timing.steady import STEADY
 from zeroplan.timing.walk import HOST, SENDING, Timing, sums
@@ -24,22 +25,6 @@ FEW: Final = 2
 
 SENT: Final = "all that is sent"
 """Name of the clock that shows when the last collective has ended."""
-
-
-class _State(NamedTuple):
-    """Clocks and sums, or by how much they move. [s]"""
-
-    clocks: dict[str, Array]
-    waited: Array
-    slowed: Array
-
-
-class _Copy(NamedTuple):
-    """What one copy of a repeat did, plan by plan."""
-
-    moves: _State
-    decisions: list[Array]
-    """At every wait, whether the waiting side was the later one; of nested copies, in how many."""
 
 
 @dataclass(slots=True)
@@ -128,7 +113,7 @@ class _Clocks:
 
     def _repeat(self, repeat: Repeat) -> None:
         left = np.asarray(repeat.times + self.more * repeat.micro_steps)
-        told = _Told(self.decisions)
+        told = Told(self.decisions)
         last = self._copy(repeat.items, left > 0, decides=told.asked)
         told.add(last, left > 0)
         left = left - 1
@@ -137,10 +122,10 @@ class _Clocks:
             told.add(last, left > 0)
             left = left - (left > 0)
             if (left > 0).any():
-                even = _alike(earlier.moves, last.moves, self.tolerance)
+                even = alike(earlier.moves, last.moves, self.tolerance)
                 left = left - self._leap(repeat.items, last, left * even, told)
 
-    def _leap(self, items: tuple[Item, ...], last: _Copy, left: Array, told: "_Told") -> Array:
+    def _leap(self, items: tuple[Item, ...], last: Copy, left: Array, told: Told) -> Array:
         """Leap over as many copies as do what the last one did; return how many are done with."""
         done, ahead = np.zeros_like(left), np.maximum(left - 1, 0)
         while (ahead > 0).any():
@@ -148,7 +133,7 @@ class _Clocks:
             for name, advance in last.moves.clocks.items():
                 self.clocks[name] = self.clocks[name] + ahead * advance
             copy = self._copy(items, ahead > 0, decides=True)
-            proved = (ahead > 0) & _same(last, copy, self.tolerance)
+            proved = (ahead > 0) & same(last, copy, self.tolerance)
             self.waited = self.waited + ahead * (last.moves.waited + copy.moves.waited) / 2
             self.slowed = self.slowed + ahead * (last.moves.slowed + copy.moves.slowed) / 2
             self._keep(before, proved)
@@ -158,7 +143,7 @@ class _Clocks:
             ahead = np.where(proved, 0, ahead // 2)
         return done
 
-    def _copy(self, items: tuple[Item, ...], active: Array, *, decides: bool) -> _Copy:
+    def _copy(self, items: tuple[Item, ...], active: Array, *, decides: bool) -> Copy:
         """Run one copy, for the plans that still have one to run."""
         before, outer = self._state(), self.decisions
         self.decisions = [] if decides else None
@@ -169,7 +154,7 @@ class _Clocks:
             self.run(items)
             if not active.all():
                 self._keep(before, active)
-        copy = _Copy(self._since(before), self.decisions or [])
+        copy = Copy(self._since(before), self.decisions or [])
         self.decisions = outer
         return copy
 
@@ -181,10 +166,12 @@ class _Clocks:
         def taken(values: Array) -> Array:
             return np.broadcast_to(values, shape).ravel()[places] if np.ndim(values) else values
 
-        def put(values: Array, among: Array, dtype: Any = float) -> Array:
-            whole = np.array(np.broadcast_to(among, shape), dtype, order="C")
+        def put(values: Array, whole: Array) -> Array:
             whole.ravel()[places] = values
             return whole
+
+        def among(values: Array) -> Array:
+            return np.array(np.broadcast_to(values, shape), order="C")
 
         few = replace(
             self,
@@ -197,62 +184,27 @@ class _Clocks:
         )
         few.run(items)
         for name, clock in few.clocks.items():
-            self.clocks[name] = put(clock, self.clocks.get(name, 0.0))
-        self.waited = put(few.waited, self.waited)
-        self.slowed = put(few.slowed, self.slowed)
+            self.clocks[name] = put(clock, among(self.clocks.get(name, 0.0)))
+        self.waited = put(few.waited, among(self.waited))
+        self.slowed = put(few.slowed, among(self.slowed))
         if few.decisions is not None:
-            self.decisions = [put(each, 0, np.int64) for each in few.decisions]
+            self.decisions = [
+                put(each, np.zeros(shape, np.asarray(each).dtype)) for each in few.decisions
+            ]
 
-    def _state(self) -> _State:
-        return _State(dict(self.clocks), self.waited, self.slowed)
+    def _state(self) -> State:
+        return State(dict(self.clocks), self.waited, self.slowed)
 
-    def _since(self, before: _State) -> _State:
+    def _since(self, before: State) -> State:
         clocks = {name: clock - before.clocks.get(name, 0.0) for name, clock in self.clocks.items()}
-        return _State(clocks, self.waited - before.waited, self.slowed - before.slowed)
+        return State(clocks, self.waited - before.waited, self.slowed - before.slowed)
 
-    def _keep(self, before: _State, those: Array) -> None:
+    def _keep(self, before: State, those: Array) -> None:
         """Take back what was done, but for those plans."""
         for name, clock in self.clocks.items():
             self.clocks[name] = np.where(those, clock, before.clocks.get(name, 0.0))
         self.waited = np.where(those, self.waited, before.waited)
         self.slowed = np.where(those, self.slowed, before.slowed)
-
-
-class _Told:
-    """What is told of a repeat to the one around it: in how many copies each wait was late."""
-
-    def __init__(self, outer: list[Array] | None) -> None:
-        self.outer = outer
-        self.begins = len(outer or ())
-
-    @property
-    def asked(self) -> bool:
-        return self.outer is not None
-
-    def add(self, copy: _Copy, copies: Array) -> None:
-        """Add what so many copies decided."""
-        if self.outer is None:
-            return
-        if len(self.outer) == self.begins:
-            self.outer += [copies * each for each in copy.decisions]
-        else:
-            for place, each in enumerate(copy.decisions, self.begins):
-                self.outer[place] = self.outer[place] + copies * each
-
-
-def _same(last: _Copy, copy: _Copy, tolerance: Array) -> Array:
-    """Say of which plans two copies did the same."""
-    same = _alike(last.moves, copy.moves, tolerance)
-    for one, other in zip(last.decisions, copy.decisions, strict=True):
-        same = same & (one == other)
-    return same
-
-
-def _alike(some: _State, others: _State, tolerance: Array) -> Array:
-    alike: Array = np.bool_(some.clocks.keys() == others.clocks.keys())
-    for name, moved in some.clocks.items() if alike else ():
-        alike = alike & (np.abs(moved - others.clocks[name]) <= tolerance)
-    return alike
 
 
 def timings(

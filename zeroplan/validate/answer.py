@@ -1,43 +1,73 @@
-"""The answer to "is the prediction true?": one real step beside it."""
+"""The answer to "is the prediction true?": a real run beside it."""
 
-from collections.abc import Callable
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from zeroplan.errors import MissingPartError
-from zeroplan.estimation.answer import plan_for
-from zeroplan.estimation.resolve import Question, resolve
+from zeroplan.errors import UsageError
 from zeroplan.records import replace
-from zeroplan.schedule import script
-from zeroplan.schedule.plan import Plan
-from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
-from zeroplan.validate.differences import differences
-from zeroplan.validate.prediction import predicted
-from zeroplan.validate.quiet import quiet
-from zeroplan.validate.record import PHASES, Backend, ModelClass, Observation, Validation
-from zeroplan.validate.refusals import refuse, refuse_memory
+from zeroplan.spec.words import Backend as Library
+from zeroplan.validate.comparing import compare
+from zeroplan.validate.measurement import RunRecord
+from zeroplan.validate.measuring import Asked, measure
+from zeroplan.validate.record import Backend, ModelClass
+from zeroplan.validate.validation import Validation
 
-__all__ = ["validate"]
+__all__ = ["recorded", "validate"]
 
-DEFAULT_TOLERANCE: Final = 0.01
 DEFAULT_LIMIT_SECONDS: Final = 600.0
+
+LIBRARIES: Final[dict[Backend, Library]] = {"cpu": "gloo", "cuda": "nccl"}
+"""What the ranks of a real job talk through."""
 
 
 def validate(
     run: Run | None = None,
     *,
+    tolerance: float | None = None,
+    profiles: Path | None = None,
+    **keys: Any,
+) -> Validation:
+    """Run training steps of the real framework and lay them beside the prediction.
+
+    Parameters
+    ----------
+    run
+        The question; without one it is made of the keys. Without a strategy it is FSDP2.
+    tolerance
+        Largest error of a peak or a collective that counts as inside; without one 0.01, and 0.02 on
+        a GPU. [1]
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    **keys
+        What `recorded` takes.
+
+    Raises
+    ------
+    SpecError
+        The question names something unknown or contradictory.
+    MissingPartError
+        A package or a GPU is not there, or the model or strategy cannot be run.
+    RunError
+        A process died or took too long.
+    """
+    return compare(recorded(run, profiles=profiles, **keys), tolerance=tolerance, profiles=profiles)
+
+
+def recorded(  # all by name
+    run: Run | None = None,
+    *,
     backend: Backend = "fake",
     model_class: ModelClass | None = None,
-    tolerance: float = DEFAULT_TOLERANCE,
     timeout: float = DEFAULT_LIMIT_SECONDS,
     profiles: Path | None = None,
+    pretend_gpus: int | None = None,
+    micro_benches: bool = False,
+    tells: bool = False,
     **keys: object,
-) -> Validation:
-    """Run one training step of the real framework and lay it beside the prediction.
+) -> RunRecord:
+    """Run training steps of the real framework and return their record, also where they failed.
 
     Parameters
     ----------
@@ -45,16 +75,22 @@ def validate(
         The question; without one it is made of the keys. Without a strategy it is FSDP2.
     backend
         fake: the real framework on tensors without data, at the run's own world size;
-        cpu: as many processes of this machine as the run has GPUs, over gloo.
+        cpu: as many processes of this machine as the run has GPUs, over gloo;
+        cuda: one process for each GPU, over NCCL. Under torchrun, srun or mpirun this process is one
+        rank of the job of the last two. Either sets `cluster.backend`.
     model_class
         own: zeroplan's module for the architecture; transformers: the class of its `model_type`.
         Without one it is zeroplan's own, and transformers' where that has no such layer.
-    tolerance
-        Largest error of a peak or a collective that counts as inside. [1]
     timeout
         How long processes may take before they are ended. [s]
     profiles
         Folder whose hardware profiles come before the shipped ones.
+    pretend_gpus
+        Run one rank of so many, and pretend the others: true memory and computing, no communication.
+    micro_benches
+        Time collectives, matrix products and copies by themselves too.
+    tells
+        Say on standard error what is being done.
     **keys
         Keys of the spec file by name; `model` is the model's source.
 
@@ -63,88 +99,30 @@ def validate(
     SpecError
         The question names something unknown or contradictory.
     MissingPartError
-        A package is not installed, or the model or strategy cannot be run.
-    RunError
-        A process died or took too long.
+        A package or a GPU is not there, or the model or strategy cannot be run.
+    UsageError
+        Ranks are to be pretended where none is real.
     """
     asked = load_spec(**keys) if run is None else run
     if asked.sharding.strategy is None:
         asked = replace(asked, sharding=replace(asked.sharding, strategy="fsdp2"))
-    question = resolve(asked, profiles)
-    (row,) = question.strategies
-    plan = plan_for(question, row, {})
-    able = partial(refuse, question.run, row, backend=backend)
-    able(model_class or "own")
-    prediction = predicted(script(plan), updates=plan.runs_before_update)
-    if backend == "cpu":
-        peaks = prediction.peak_by_phase_bytes
-        refuse_memory(int(plan.groups.world.ranks), max(getattr(peaks, p) for p in PHASES))
-    step = partial(_run, question, plan, backend=backend, profiles=profiles, limit_seconds=timeout)
-    truth, used = _measured(step, able, model_class)
-    return Validation(
-        inputs=question.run,
-        backend=backend,
-        model_class=used,
-        versions=_versions(used),
-        tolerance=tolerance,
-        notes=(*question.notes, *ignored_keys(question.run, [row.strategy]), *_class_notes(used)),
-        prediction=prediction,
-        truth=truth,
-        differences=differences(prediction, truth),
-    )
-
-
-def _class_notes(used: ModelClass) -> tuple[str, ...]:
-    """Say what a class of transformers does that no prediction for training code knows."""
-    if used == "own":
-        return ()
-    told = (
-        "The class holds the embeddings' rows in a variable through all of forward, which the "
-        "prediction leaves out, and makes its rotary tables anew in each step, which the prediction "
-        "holds throughout."
-    )
-    return (told,)
-
-
-def _measured(
-    step: Callable[[ModelClass], Observation],
-    able: Callable[[ModelClass], None],
-    model_class: ModelClass | None,
-) -> tuple[Observation, ModelClass]:
-    if model_class is not None:
-        return step(model_class), model_class
-    try:
-        return step("own"), "own"
-    except MissingPartError as lacking:
-        try:
-            able("transformers")
-            return step("transformers"), "transformers"
-        except MissingPartError as also:
-            raise MissingPartError(f"{lacking}; {also}") from also
-
-
-def _run(
-    question: Question,
-    plan: Plan,
-    model_class: ModelClass,
-    *,
-    backend: Backend,
-    profiles: Path | None,
-    limit_seconds: float,
-) -> Observation:
-    with quiet():
-        if backend == "fake":
-            from zeroplan.validate.pytorch.fake import fake_step  # noqa: PLC0415  # imports torch
-
-            return fake_step(question, plan, model_class)
-        from zeroplan.validate.pytorch.real import real_step  # noqa: PLC0415  # the same
-
-        ranks = int(plan.groups.world.ranks)
-        return real_step(
-            question.run, ranks, model_class, profiles=profiles, limit_seconds=limit_seconds
+    if backend == "fake" and (pretend_gpus or micro_benches):
+        raise UsageError(
+            "fake tensors have no values: pretended GPUs and micro-benches need --backend cuda or cpu."
         )
-
-
-def _versions(model_class: ModelClass) -> tuple[tuple[str, str], ...]:
-    packages = ("torch",) if model_class == "own" else ("torch", "transformers")
-    return tuple((package, version(package)) for package in packages)
+    if backend in LIBRARIES:  # what the step runs on decides, whatever the spec says
+        asked = replace(asked, cluster=replace(asked.cluster, backend=LIBRARIES[backend]))
+    if pretend_gpus:
+        asked = replace(asked, cluster=replace(asked.cluster, gpus=pretend_gpus))
+    return measure(
+        Asked(
+            run=asked,
+            backend=backend,
+            model_class=model_class,
+            limit_seconds=timeout,
+            profiles=profiles,
+            pretended=pretend_gpus is not None,
+            micro_benches=micro_benches,
+            tells=tells,
+        )
+    )

@@ -15,12 +15,16 @@ from zeroplan.workload.changes import Change
 __all__ = ["predicted"]
 
 
-def predicted(script: Script, *, updates: bool) -> Observation:
-    """Return what a step should show that may end in an update of the parameters."""
+def predicted(script: Script, *, updates: bool, workspaces_bytes: int = 0) -> Observation:
+    """Return what a step should show that may end in an update of the parameters.
+
+    Workspaces live throughout, where the observer is a GPU's allocator.
+    """
     found = peaks(script)
     before = peak_before_update(script, found) if updates else None
+    highest = {phase: found[phase].bytes + workspaces_bytes for phase in PHASES}
     return Observation(
-        peak_by_phase_bytes=PhasePeaks(**{phase: found[phase].bytes for phase in PHASES}),
+        peak_by_phase_bytes=PhasePeaks(**highest),
         moments=tuple(moment_name(found[phase]) for phase in PHASES),
         peak_before_update_bytes=before,
         held_bytes=_held(script),

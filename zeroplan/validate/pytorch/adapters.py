@@ -12,8 +12,8 @@ from torch import nn
 from zeroplan.schedule.plan import Plan
 from zeroplan.spec.tuning import TuningChoice
 from zeroplan.validate.pytorch.environment import DTYPES
-from zeroplan.validate.pytorch.kernels import Dropout, PackedProduct
-from zeroplan.validate.pytorch.layers import Linear
+from zeroplan.validate.pytorch.kernels import PackedProduct
+from zeroplan.validate.pytorch.layers import Linear, dropped
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.workload.adapters import constant_sizes
 from zeroplan.workload.tuning import Tuning
@@ -39,13 +39,13 @@ class Adapted(nn.Module):
         quantized = self.tuning.quantization != "none"
         if self.tuning.quantization == "nf4":
             result = result.clone()
-        if not (quantized and torch.is_autocast_enabled("cpu")):
+        if not (quantized and torch.is_autocast_enabled(x.device.type)):
             x = x.to(self.lora_A.weight.dtype)
         result = result + (self._adapter(x).to(dtype) if quantized else self._adapter(x))
         return result.to(dtype)
 
     def _adapter(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lora_B(self.lora_A(Dropout.apply(x) if self.tuning.dropout else x)) * 2.0
+        return self.lora_B(self.lora_A(dropped(x) if self.tuning.dropout else x)) * 2.0
 
 
 class Packed(nn.Module):

@@ -5,6 +5,7 @@ from typing import Any, Final
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from zeroplan.validate.pytorch.pretend import NAMESPACE
 from zeroplan.validate.pytorch.tensors import tensors_in
 from zeroplan.validate.record import Calls, Phase
 
@@ -22,10 +23,16 @@ NAMES: Final = {
     "broadcast_": "broadcast",
     "broadcast": "broadcast",
     "reduce_": "reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
 }
-"""Operators of `c10d` (torch/csrc/distributed/c10d/Ops.cpp) and `_c10d_functional`."""
+"""Operators of `c10d` (torch/csrc/distributed/c10d/Ops.cpp), `_c10d_functional` and `pretend`."""
 
-OUTPUT_FIRST: Final = ("_allgather_base_", "allgather_", "_reduce_scatter_base_", "reduce_scatter_")
+NAMESPACES: Final = ("c10d", "_c10d_functional", NAMESPACE)
+OUTPUT_FIRST: Final = (
+    *("_allgather_base_", "allgather_", "_reduce_scatter_base_", "reduce_scatter_"),
+    *("all_gather", "reduce_scatter"),
+)
 """Operators whose first argument is the output and whose second is the input."""
 
 
@@ -45,7 +52,7 @@ class CallLog(TorchDispatchMode):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
         operator = str(func).split(".")[1]
-        if func.namespace in ("c10d", "_c10d_functional") and operator in NAMES:
+        if func.namespace in NAMESPACES and operator in NAMES:
             self._count(operator, args, result)
         return result
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -16,16 +15,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from zeroplan.errors import RunError
 from zeroplan.schedule.plan import Plan
 
 __all__ = [
     "DTYPES",
+    "MET",
     "by_reference_counts",
     "fake_group",
     "fake_tensors",
-    "gloo_group",
     "materialise",
     "on_meta",
+    "real_group",
     "token_ids",
 ]
 
@@ -36,8 +37,8 @@ DTYPES: Final = {
     "fp16": torch.float16,
 }
 
-
-LOOPBACK: Final = "lo"
+MET: Final = "env://"
+"""The place that the variables MASTER_ADDR and MASTER_PORT name."""
 SPREAD: Final = 0.02
 """Standard deviation of weights before training, as GPT-2's and Llama's configurations have it."""
 
@@ -53,20 +54,32 @@ def fake_group(ranks: int, rank: int) -> Iterator[None]:
 
 
 @contextmanager
-def gloo_group(ranks: int, rank: int, store: Path, limit_seconds: float) -> Iterator[None]:
-    """Be one rank of a process group on this machine, which meets in a file."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
-    dist.init_process_group(
-        "gloo",
-        init_method=store.as_uri(),
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=limit_seconds),
-    )
+def real_group(
+    ranks: int, rank: int, place: str, limit_seconds: float, *, on_gpus: bool
+) -> Iterator[None]:
+    """Be one rank of a process group that meets at a place: a file's URI, or where a launcher says.
+
+    After an error it is left as it is: to close it would be to wait for ranks that do not come.
+
+    Raises
+    ------
+    RunError
+        The ranks did not meet.
+    """
     try:
-        yield
-    finally:
-        dist.destroy_process_group()
+        dist.init_process_group(
+            "nccl" if on_gpus else "gloo",
+            init_method=place,
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=limit_seconds),
+        )
+    except (dist.DistError, ValueError) as error:  # a port in use, a host that is not there
+        told = str(error).partition("\n")[0]
+        where = "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ) if place == MET else place
+        raise RunError(f"rank {rank} of {ranks} found no one at {where}: {told}") from None
+    yield
+    dist.destroy_process_group()
 
 
 @contextmanager
@@ -101,7 +114,7 @@ def on_meta(dtype: torch.dtype) -> Iterator[None]:
 
 
 def materialise(module: nn.Module) -> None:
-    """Give memory to a module on the meta device; `to_empty` alone would untie tied weights.
+    """Give a module on the meta device memory of the default device; `to_empty` unties tied weights.
 
     It is filled with small numbers: not-a-numbers and denormal ones would slow a real step down.
     """
@@ -109,7 +122,7 @@ def materialise(module: nn.Module) -> None:
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             places[parameter].append((part, name))
-    module.to_empty(device="cpu")
+    module.to_empty(device=torch.get_default_device())
     for (first, name), *others in places.values():
         for part, other in others:
             setattr(part, other, getattr(first, name))

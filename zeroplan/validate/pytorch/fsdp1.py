@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
 
+import torch
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -48,7 +49,7 @@ def wrap(subject: Subject, plan: Plan) -> nn.Module:
         "backward_prefetch": PREFETCH[choice.backward_prefetch],
         "use_orig_params": choice.use_orig_params,
         "device_mesh": mesh,
-        "device_id": "cpu",
+        "device_id": torch.get_default_device(),
         "cpu_offload": CPUOffload(offload_params=bool(plan.offload)),
     }
     policy: Any = ModuleWrapPolicy({type(block) for block in subject.every_block})
@@ -123,9 +124,10 @@ def _strategy(plan: Plan) -> ShardingStrategy:
 
 def _mesh(plan: Plan) -> DeviceMesh:
     shard_ranks, copies = int(plan.groups.shard.ranks), int(plan.groups.replicate.ranks)
+    kind = torch.get_default_device().type
     if copies == 1 or shard_ranks == 1:
-        return init_device_mesh("cpu", (copies * shard_ranks,))
-    return init_device_mesh("cpu", (copies, shard_ranks), mesh_dim_names=("replicate", "shard"))
+        return init_device_mesh(kind, (copies * shard_ranks,))
+    return init_device_mesh(kind, (copies, shard_ranks), mesh_dim_names=("replicate", "shard"))
 
 
 def _precision(plan: Plan) -> MixedPrecision:

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -78,9 +79,10 @@ def micro_step(module: nn.Module, plan: Plan, *, last: bool) -> AbstractContextM
 
 def _mesh(plan: Plan) -> DeviceMesh:
     shard_ranks, copies = int(plan.groups.shard.ranks), int(plan.groups.replicate.ranks)
+    kind = torch.get_default_device().type
     if not plan.row.replicates:
-        return init_device_mesh("cpu", (shard_ranks,), mesh_dim_names=("shard",))
-    return init_device_mesh("cpu", (copies, shard_ranks), mesh_dim_names=("replicate", "shard"))
+        return init_device_mesh(kind, (shard_ranks,), mesh_dim_names=("shard",))
+    return init_device_mesh(kind, (copies, shard_ranks), mesh_dim_names=("replicate", "shard"))
 
 
 def _precision(plan: Plan) -> MixedPrecisionPolicy:

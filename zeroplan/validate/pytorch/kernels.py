@@ -17,6 +17,7 @@ from torch.nn import functional
 from zeroplan.validate.pytorch.values import fill, normalised, normalised_gradients
 
 __all__ = [
+    "KEPT",
     "Dropout",
     "FusedAttention",
     "FusedNorm",
@@ -46,7 +47,7 @@ class FusedNorm(torch.autograd.Function):
         ctx.save_for_backward(x, *affine, *kept)
         ctx.affine = len(affine)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
-        fill([out], lambda: [normalised(x, affine, statistics)])
+        fill([out], lambda: [normalised(x, statistics, *affine)])
         return out
 
     @staticmethod

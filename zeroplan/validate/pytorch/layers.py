@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from zeroplan.errors import MissingPartError
 from zeroplan.spec import architecture
-from zeroplan.validate.pytorch.kernels import Dropout, FusedNorm
+from zeroplan.validate.pytorch.kernels import KEPT, Dropout, FusedNorm
+from zeroplan.validate.pytorch.values import normalised
 
 __all__ = ["Linear", "Mlp", "Norm", "activation", "dropped"]
 
@@ -51,7 +52,8 @@ class Norm(nn.Module):
         """Normalise the last axis."""
         if not self.eager:
             affine = (each for each in (self.weight, self.bias) if each is not None)
-            return FusedNorm.apply(x, self.statistics, *affine)
+            run = normalised if x.is_cuda else FusedNorm.apply
+            return run(x, self.statistics, *affine)
         dtype = x.dtype
         x = x.to(torch.float32)
         variance = x.pow(2).mean(-1, keepdim=True)
@@ -116,8 +118,8 @@ class Mlp(nn.Module):
 
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
-    """Drop some elements."""
-    return Dropout.apply(x)
+    """Drop some elements; a GPU has the kernel itself."""
+    return functional.dropout(x, 1 - KEPT) if x.is_cuda else Dropout.apply(x)
 
 
 def _python_gelu(x: torch.Tensor) -> torch.Tensor:

@@ -120,6 +120,10 @@ class Ledger(TorchDispatchMode):
         self.phase = phase
         self.note("start")
 
+    def forget(self) -> None:
+        """Let the peaks begin anew."""
+        self.peaks.clear()
+
     def note(self, moment: str) -> None:
         """Remember the level if it is the highest of the phase."""
         if self.pending is not None:

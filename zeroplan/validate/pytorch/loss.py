@@ -27,7 +27,7 @@ def loss_of(
     inputs, labels = batch
     form = plan.workload.batch
     casts = form.autocast or (form.tuning is not None and form.tuning.autocast)
-    with torch.autocast("cpu", DTYPES[form.dtype]) if casts else nullcontext():
+    with torch.autocast(labels.device.type, DTYPES[form.dtype]) if casts else nullcontext():
         logits = subject.logits(module(**inputs))
         flat = logits.flatten(0, 1)
         if form.widens_logits:

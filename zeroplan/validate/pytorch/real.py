@@ -1,10 +1,10 @@
-"""A step of the real framework on processes of this machine, which meet over gloo."""
+"""A step of the real framework on processes of this machine: over gloo, or NCCL on its GPUs."""
 
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from os import cpu_count, getpid, getppid
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from pickle import dumps, loads
 from time import monotonic
@@ -14,19 +14,16 @@ import torch
 from torch import multiprocessing
 
 from zeroplan.errors import RunError, ZeroplanError
-from zeroplan.estimation.answer import plan_for
-from zeroplan.estimation.resolve import resolve
-from zeroplan.records import dataclass, replace
-from zeroplan.spec.run import Run
-from zeroplan.validate.pytorch.environment import by_reference_counts, gloo_group
-from zeroplan.validate.pytorch.ledger import Ledger
-from zeroplan.validate.pytorch.setup import make_setup, make_subject
-from zeroplan.validate.pytorch.step import observe_job, step_seconds
+from zeroplan.records import dataclass
+from zeroplan.validate.measurement import Measured, Outcome
+from zeroplan.validate.pytorch.environment import fake_group, real_group
+from zeroplan.validate.pytorch.gpu import out_of_memory
+from zeroplan.validate.pytorch.job import Job, fullest, measured, pretended_rank
 from zeroplan.validate.quiet import quiet
-from zeroplan.validate.record import PHASES, ModelClass, Observation
 
 __all__ = ["real_step"]
 
+LOOPBACK: Final = "lo"
 LOOK_SECONDS: Final = 0.2
 """How often the parent looks after its ranks."""
 GRACE_SECONDS: Final = 2
@@ -35,55 +32,49 @@ GRACE_SECONDS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What every rank does."""
+    """What every process does."""
 
-    run: Run
-    model_class: ModelClass
-    profiles: Path | None
+    job: Job
     ranks: int
     folder: Path
     """Where ranks meet and leave what they saw."""
-    limit_seconds: float
     parent: int
     """Process that started the ranks."""
 
+    @property
+    def processes(self) -> int:
+        """How many there are: one, where the other ranks are pretended."""
+        return 1 if self.job.pretended else self.ranks
 
-def real_step(
-    run: Run,
-    ranks: int,
-    model_class: ModelClass,
-    *,
-    profiles: Path | None,
-    limit_seconds: float,
-) -> Observation:
-    """Return what the fullest rank of a real job saw.
+
+def real_step(job: Job, ranks: int) -> Measured | Outcome:
+    """Return what the fullest rank of a real job saw, or how the job ended instead.
 
     Raises
     ------
     MissingPartError
-        The module has no such layer, or PyTorch refuses the combination.
+        The module has no such layer.
     RunError
-        A rank died, or the job took longer than it may; no process is left.
+        There is no folder for what the ranks leave.
     """
-    with tempfile.TemporaryDirectory(prefix="zeroplan-") as folder:
-        task = _Task(
-            run=run,
-            model_class=model_class,
-            profiles=profiles,
-            ranks=ranks,
-            folder=Path(folder),
-            limit_seconds=limit_seconds,
-            parent=getpid(),
-        )
-        with _processes(task) as job:
-            _await(job, task)
-        seen = [_result(task, rank) for rank in range(ranks)]
-    return max(seen, key=_highest)
+    with _folder() as folder:
+        task = _Task(job=job, ranks=ranks, folder=Path(folder), parent=os.getpid())
+        with _processes(task) as processes:
+            reason = _await(processes, task)
+        seen = [_left(task, rank) for rank in range(task.processes)]
+    broken = next((each for each in seen if isinstance(each, Outcome)), None)
+    if broken or reason:
+        return broken or Outcome(kind="failed", reason=reason)
+    return fullest(each for each in seen if isinstance(each, Measured))
 
 
-def _highest(seen: Observation) -> int:
-    peaks = seen.peak_by_phase_bytes
-    return max(getattr(peaks, phase) for phase in PHASES)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="zeroplan-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise RunError(
+            f"no folder for what the processes leave: {error.strerror}; TMPDIR names another."
+        ) from None
 
 
 @contextmanager
@@ -92,69 +83,86 @@ def _processes(task: _Task) -> Iterator[multiprocessing.ProcessContext]:
 
     They are daemons: an interrupt that comes while they start ends them at exit.
     """
-    job = multiprocessing.start_processes(
-        _rank, args=(task,), nprocs=task.ranks, join=False, daemon=True, start_method="spawn"
+    processes = multiprocessing.start_processes(
+        _rank, args=(task,), nprocs=task.processes, join=False, daemon=True, start_method="spawn"
     )
     try:
-        yield job
+        yield processes
     finally:
-        for process in job.processes:
+        for process in processes.processes:
             process.kill()
-        for process in job.processes:
+        for process in processes.processes:
             process.join()
 
 
-def _await(job: multiprocessing.ProcessContext, task: _Task) -> None:
-    end = monotonic() + task.limit_seconds
+def _await(processes: multiprocessing.ProcessContext, task: _Task) -> str:
+    """Wait for the ranks to end and return why they did not end well; nothing if they did."""
+    limit, ranks = task.job.limit_seconds, task.processes
+    end = monotonic() + limit
     try:
-        while not job.join(timeout=LOOK_SECONDS, grace_period=GRACE_SECONDS):
+        while not processes.join(timeout=LOOK_SECONDS, grace_period=GRACE_SECONDS):
             if monotonic() > end:
-                raise RunError(
-                    f"the {task.ranks} processes did not finish within "
-                    f"{task.limit_seconds:g} s; a longer --timeout gives them more."
+                return (
+                    f"the {ranks} processes did not finish within {limit:g} s; "
+                    "a longer --timeout gives them more."
                 )
     except multiprocessing.ProcessExitedException as error:
         how = error.signal_name or f"exit code {error.exit_code}"
-        raise RunError(
-            f"rank {error.error_index} of {task.ranks} died ({how}); the system ends a process "
-            "that way when memory runs out."
-        ) from None
+        by_system = error.signal_name == "SIGKILL"
+        hint = "; the system ends a process that way when memory runs out" if by_system else ""
+        return f"rank {error.error_index} of {ranks} died ({how}){hint}."
     except multiprocessing.ProcessRaisedException as error:
         *_, reason = str(error).strip().splitlines()
-        raise RunError(f"rank {error.error_index} of {task.ranks} failed: {reason}") from None
+        return f"rank {error.error_index} of {ranks} failed: {reason}"
+    return ""
 
 
 def _rank(rank: int, task: _Task) -> None:
-    """Be one rank: run, watch, and leave an observation or an error that a user can mend."""
+    """Be one rank: run, watch, and leave figures or an error that a user can mend."""
     multiprocessing._prctl_pr_set_pdeathsig(signal.SIGKILL)
-    if getppid() != task.parent:
+    if os.getppid() != task.parent:
         return  # it died before this rank asked to die with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its ranks
-    torch.set_num_threads(max(1, (cpu_count() or 1) // task.ranks))
-    found: Observation | ZeroplanError
-    with quiet():
-        try:
-            found = _observed(rank, task)
-        except ZeroplanError as error:
-            found = error
-    (task.folder / f"{rank}.seen").write_bytes(dumps(found))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // task.processes))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    (task.folder / f"{rank}.seen").write_bytes(dumps(found := _found(rank, task)))
+    if isinstance(found, Outcome):
+        os._exit(1)  # the others wait for it, and closing the group would wait for them
 
 
-def _observed(rank: int, task: _Task) -> Observation:
-    question = resolve(task.run, task.profiles)
-    (row,) = question.strategies
-    plan = plan_for(question, row, {})
-    subject, ledger = make_subject(question, plan, task.model_class), Ledger()
-    store = task.folder / "store"
-    with gloo_group(task.ranks, rank, store, task.limit_seconds), subject.conditions():
-        with by_reference_counts(), ledger, ledger.following_resizes():
-            setup = make_setup(subject, plan, None, ledger)
-            seen = observe_job(setup, ledger)
-        return replace(seen, step_seconds=step_seconds(setup))
+def _found(rank: int, task: _Task) -> Measured | Outcome | ZeroplanError:
+    """Run; an error of PyTorch is told by its first line, since the last may be advice."""
+    job = task.job
+    try:
+        with quiet():
+            device = job.device(rank)
+            with _group(rank, task):
+                return measured(job, device)
+    except ZeroplanError as error:
+        return error
+    except (RuntimeError, MemoryError) as error:
+        outcome = out_of_memory(error)
+        if outcome is not None:
+            return outcome
+        told = str(error).partition("\n")[0]
+        raise RuntimeError(told) from error
 
 
-def _result(task: _Task, rank: int) -> Observation:
-    found: Observation | ZeroplanError = loads((task.folder / f"{rank}.seen").read_bytes())  # noqa: S301  # our own
+def _group(rank: int, task: _Task) -> AbstractContextManager[None]:
+    job = task.job
+    if job.pretended:
+        return fake_group(task.ranks, pretended_rank(job, task.ranks))
+    place = (task.folder / "store").as_uri()
+    on_gpus = job.backend == "cuda"
+    return real_group(task.ranks, rank, place, job.limit_seconds, on_gpus=on_gpus)
+
+
+def _left(task: _Task, rank: int) -> Measured | Outcome | None:
+    """Return what a rank left, if it came that far."""
+    path = task.folder / f"{rank}.seen"
+    if not path.exists():
+        return None
+    found: Measured | Outcome | ZeroplanError = loads(path.read_bytes())  # noqa: S301  # our own
     if isinstance(found, ZeroplanError):
         raise found
     return found

@@ -38,10 +38,10 @@ def make_subject(question: Question, plan: Plan, model_class: ModelClass) -> Sub
         return subject
 
 
-def make_setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger) -> Setup:
+def make_setup(subject: Subject, plan: Plan, copy: Subject | None, ledger: Ledger | None) -> Setup:
     """Wrap a module and a frozen copy of it, give both memory, and make the optimizer."""
     module = wrap(subject, plan)
-    if plan.offload:
+    if plan.offload and ledger is not None:
         ledger.send_to_host(module.parameters())
     optimizer = make_optimizer(module, torch.nn.ModuleList(subject.blocks), plan)
     if optimizer is not None and plan.updates_in_backward:

@@ -1,6 +1,7 @@
 """One training step, watched."""
 
 import gc
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -17,12 +18,13 @@ from zeroplan.validate.pytorch.environment import token_ids
 from zeroplan.validate.pytorch.frameworks import clip_gradients, micro_step
 from zeroplan.validate.pytorch.ledger import Ledger
 from zeroplan.validate.pytorch.loss import loss_of
+from zeroplan.validate.pytorch.meters import Clock, Meter, NoMeter
 from zeroplan.validate.pytorch.optimizers import Optimizer
 from zeroplan.validate.pytorch.reference import Reference
 from zeroplan.validate.pytorch.subject import Subject
 from zeroplan.validate.record import PHASES, Held, Observation, Phase
 
-__all__ = ["Setup", "batches", "observe", "observe_job", "step_seconds"]
+__all__ = ["Setup", "batches", "observe", "observe_job", "run_steps", "step_seconds"]
 
 WARM_UP: Final = 2
 WATCHED: Final = 3
@@ -51,9 +53,9 @@ class Setup:
 
 @dataclass(slots=True)
 class _Watch:
-    """The two observers, and the levels read off the ledger in between. [B]"""
+    """The two observers, and the levels read off the meter in between. [B]"""
 
-    ledger: Ledger
+    meter: Meter
     log: CallLog
     start: int = 0
     after_forwards: list[int] = field(default_factory=list)
@@ -62,7 +64,7 @@ class _Watch:
     def begin(self, phase: Phase) -> None:
         """Open a phase on both."""
         self.log.phase = phase
-        self.ledger.begin(phase)
+        self.meter.begin(phase)
 
 
 def observe(setup: Setup, ledger: Ledger) -> Observation:
@@ -73,26 +75,40 @@ def observe(setup: Setup, ledger: Ledger) -> Observation:
     return replace(_watched(setup, ledger), peak_before_update_bytes=known)
 
 
-def observe_job(setup: Setup, ledger: Ledger) -> Observation:
+def observe_job(setup: Setup, meter: Meter) -> Observation:
     """Run steps of a real job and return what they showed.
 
     At the start of the second DDP rearranges its buckets. Now and then gloo's thread lets go of a
-    buffer late, so that of several steps the lowest levels are told.
+    buffer late, so that of several steps the lowest levels are told. Collectives are counted in a
+    step of their own: whatever sees every operation also lets autograd add gradients into new
+    tensors, which a ledger knows and an allocator does not.
     """
     for _ in range(WARM_UP):
-        _step(setup, _Watch(ledger, CallLog()))
-    return _lowest([_watched(setup, ledger) for _ in range(WATCHED)])
+        _step(setup, _Watch(meter, CallLog()))
+    seen = _lowest([_watched(setup, meter, counts=False) for _ in range(WATCHED)])
+    return replace(seen, collectives=_watched(setup, NoMeter()).collectives)
 
 
 def step_seconds(setup: Setup) -> tuple[float, ...]:
     """Time steps of a real job that nobody watches; every rank begins them together. [s]"""
-    idle, seconds = Ledger(), list[float]()
+    idle, seconds = NoMeter(), list[float]()
     for _ in range(TIMED):
         dist.barrier()
         begin = perf_counter()
         _step(setup, _Watch(idle, CallLog()))
         seconds.append(perf_counter() - begin)
     return tuple(seconds)
+
+
+def run_steps(setup: Setup, count: int, clock: Clock | None = None) -> None:
+    """Run steps one after the other, as a training loop does; a clock is told when phases begin.
+
+    Only where nothing is timed are cycles of references looked for between steps.
+    """
+    for _ in range(count):
+        _step(setup, _Watch(clock or NoMeter(), CallLog()), collects=clock is None)
+        if clock is not None:
+            clock.mark()
 
 
 def _lowest(seen: list[Observation]) -> Observation:
@@ -109,23 +125,24 @@ def _lowest(seen: list[Observation]) -> Observation:
     )
 
 
-def _watched(setup: Setup, ledger: Ledger) -> Observation:
-    ledger.peaks.clear()
-    watch = _Watch(ledger, CallLog())
+def _watched(setup: Setup, meter: Meter, *, counts: bool = True) -> Observation:
+    meter.forget()
+    watch = _Watch(meter, CallLog())
     copies = setup.optimizer.averages if setup.optimizer else []
     frozen = setup.reference
     reference = frozen.parameters if frozen else ()
     weights = (*setup.module.parameters(), *copies, *setup.constants, *reference)
-    parameters = ledger.bytes_of(weights)
-    optimizer = ledger.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
+    parameters = meter.bytes_of(weights)
+    optimizer = meter.bytes_of(setup.optimizer.states()) if setup.optimizer else 0
     inputs = (tensor for read, labels in setup.batches for tensor in (*read.values(), labels))
     tables = (*setup.module.buffers(), *(frozen.module.buffers() if frozen else ()))
-    others = ledger.bytes_of((*inputs, *tables, *setup.logits))
-    with watch.log:
+    others = meter.bytes_of((*inputs, *tables, *setup.logits))
+    with watch.log if counts else nullcontext():
         _step(setup, watch)
+    peaks = meter.peaks or dict.fromkeys(PHASES, (0, ""))
     return Observation(
-        peak_by_phase_bytes=PhasePeaks(**{phase: ledger.peaks[phase][0] for phase in PHASES}),
-        moments=tuple(ledger.peaks[phase][1] for phase in PHASES),
+        peak_by_phase_bytes=PhasePeaks(**{phase: peaks[phase][0] for phase in PHASES}),
+        moments=tuple(peaks[phase][1] for phase in PHASES),
         peak_before_update_bytes=None,
         held_bytes=Held(
             parameters=parameters,
@@ -146,23 +163,24 @@ def batches(
     return tuple((subject.inputs(plan), token_ids(plan)) for _ in range(plan.micro_steps))
 
 
-def _step(setup: Setup, watch: _Watch) -> None:
+def _step(setup: Setup, watch: _Watch, *, collects: bool = True) -> None:
     plan, module = setup.plan, setup.module
-    watch.start = watch.ledger.total
+    watch.start = watch.meter.total
     for index, batch in enumerate(setup.batches):
         with micro_step(module, plan, last=index + 1 == plan.micro_steps):
             watch.begin("forward")
             if setup.reference is not None:
                 setup.reference.forward(batch)
             loss = loss_of(module, setup.subject, plan, batch, setup.logits)
-            watch.after_forwards.append(watch.ledger.total)
+            watch.after_forwards.append(watch.meter.total)
             watch.begin("backward")
             loss.backward()
             del loss
-    watch.after_backward = watch.ledger.total
+    watch.after_backward = watch.meter.total
     watch.begin("optimizer")
     clip_gradients(module, plan)
     if setup.optimizer is not None:
         setup.optimizer.step()
         module.zero_grad()
-    gc.collect()
+    if collects:
+        gc.collect()

@@ -22,7 +22,7 @@ def fill(tensors: Sequence[torch.Tensor], computed: Callable[[], Sequence[torch.
             tensor.copy_(value)
 
 
-def normalised(x: torch.Tensor, affine: Sequence[torch.Tensor], statistics: int) -> torch.Tensor:
+def normalised(x: torch.Tensor, statistics: int, *affine: torch.Tensor) -> torch.Tensor:
     """Return RMSNorm (one statistic a row) or LayerNorm (two)."""
     shape = x.shape[-1:]
     if statistics == 1:

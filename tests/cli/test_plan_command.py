@@ -1,0 +1,112 @@
+"""`zeroplan plan` tells a person and a program which configuration is best."""
+
+import json
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from zeroplan import estimate
+from zeroplan.cli import estimate as estimate_command
+from zeroplan.cli.plan import app
+from zeroplan.errors import MissingPartError, SpecError, UsageError
+
+SMALL = ("-m", "llama-3.2-1b", "-n", "8", "--strategy", "ddp,fsdp2", "-b", "1,64", "--workers", "1")
+
+
+def _plan(*arguments: str, width: str = "80", code: int = 0) -> str:
+    env = {"COLUMNS": width, "NO_COLOR": "1"}
+    result = CliRunner().invoke(app, arguments, env=env, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def test_a_person_reads_the_best_and_how_to_look_closer() -> None:
+    page = _plan(*SMALL)
+    assert page.startswith("18 plans, ")
+    command = next(line for line in page.splitlines() if line.startswith("  zeroplan estimate "))
+    alone = CliRunner().invoke(estimate_command.app, [*shlex.split(command)[2:], "--json"])
+    found = json.loads(_plan(*SMALL, "--json"))
+    told = json.loads(alone.stdout)["estimates"][0]
+    assert told["memory"]["device_bytes"] == found["best"][0]["device_bytes"]
+    assert told["time"]["step_seconds"] == pytest.approx(found["best"][0]["step_seconds"])
+    others = [line for line in page.splitlines() if line != command]
+    assert max(map(len, others)) <= 80
+
+
+def test_a_range_doubles() -> None:
+    found = json.loads(_plan(*SMALL, "-n", "2..16", "--strategy", "fsdp2", "--json"))
+    assert found["searched"]["cluster.gpus"] == [2, 4, 8, 16]
+
+
+def test_the_fewest_gpus_are_looked_for_from_one_on() -> None:
+    found = json.loads(
+        _plan(
+            "-m", "8b", "--strategy", "fsdp2", "-b", "1", "--min-gpus", "--json", "--workers", "1"
+        )
+    )
+    best = found["best"][0]
+    half = estimate(model="8b", strategy="fsdp2", gpus=best["gpus"] // 2).estimates[0]
+    assert half.verdict != "fits"
+    assert found["objective"] == "fewest-gpus"
+
+
+def test_every_plan_is_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "plans.csv"
+    _plan(*SMALL, "--csv", str(file))
+    table = pd.read_csv(file)
+    assert len(table) == 18
+    assert set(table.strategy) == {"ddp", "fsdp2"}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_parquet_has_the_same_plans_or_says_what_it_needs(tmp_path: Path) -> None:
+    file = tmp_path / "plans.parquet"
+    if find_spec("pyarrow") is None:
+        with pytest.raises(MissingPartError, match="pip install pyarrow"):
+            _plan(*SMALL, "--parquet", str(file))
+        assert list(tmp_path.iterdir()) == []
+        return
+    _plan(*SMALL, "--parquet", str(file))
+    assert len(pd.read_parquet(file)) == 18
+
+
+def test_prices_make_the_cheapest() -> None:
+    page = _plan(*SMALL, "--objective", "cheapest", "--price", "2.5")
+    assert "Cheapest: " in page
+    assert "USD per million tokens" in page
+
+
+def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "search.jsonl"
+    whole = _plan(*SMALL, "--resume", str(file))
+    assert _plan(*SMALL, "--resume", str(file)) == whole
+    with pytest.raises(SpecError, match="is not of this search"):
+        _plan(*SMALL, "-b", "1,2", "--resume", str(file))
+
+
+def test_nothing_that_fits_is_an_answer() -> None:
+    page = _plan("-m", "70b", "-n", "8", "--strategy", "ddp", "--workers", "1", code=4)
+    assert "Nothing fits" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--objective", "fast"), "--objective 'fast': use one of fastest"),
+        (("--global-batch-size", "many"), "--global-batch-size 'many': use a whole number"),
+        (("--workers", "0"), "--workers '0': use a whole number of 1 or more"),
+        (("--price", "h100-sxm5-80gb=cheap"), "--price = 'cheap'"),
+    ],
+)
+def test_a_wrong_flag_is_told(arguments: tuple[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+        _plan(*SMALL, *arguments)
+
+
+def test_micro_steps_are_given_once() -> None:
+    with pytest.raises(SpecError, match="leave one of the two out"):
+        _plan(*SMALL, "--global-batch-size", "64", "--gradient-accumulation-steps", "2")

@@ -1,0 +1,122 @@
+"""What makes a run fit does, and nothing cheaper was left out."""
+
+import json
+from typing import Any
+
+import pytest
+
+from zeroplan.estimation import estimate
+from zeroplan.estimation.changes import Candidate, remedy
+from zeroplan.estimation.make_it_fit import MakeItFit, make_it_fit
+from zeroplan.report.advice import fit_text
+from zeroplan.report.terminal import Page
+
+LARGE: dict[str, Any] = {"model": "1b", "gpus": 8, "strategy": "fsdp2", "micro_batch_size": 64}
+
+
+@pytest.fixture(scope="module")
+def told() -> MakeItFit:
+    return make_it_fit(**LARGE)
+
+
+def test_each_change_fits_when_it_is_made(told: MakeItFit) -> None:
+    assert not told.fits
+    assert 0 < len(told.changes) <= 3
+    missing = -(told.estimate.memory.headroom_bytes or 0)
+    assert told.missing_bytes == missing > 0
+    for each in told.changes:
+        words = (part.split() for part in each.change.split(", "))
+        keys: dict[str, Any] = {name: int(v) if v.isdigit() else v for name, v in words}
+        made = estimate(**LARGE | keys).estimates[0]
+        assert made.fits
+        assert made.memory.device_bytes == each.device_bytes
+        assert made.time.step_seconds == each.step_seconds
+
+
+def test_the_cheapest_comes_first_and_no_key_twice(told: MakeItFit) -> None:
+    rates = [each.tokens_per_second_per_gpu for each in told.changes if "," not in each.change]
+    assert rates == sorted(rates, reverse=True)
+    kinds = [tuple(part.split()[0] for part in each.change.split(", ")) for each in told.changes]
+    assert len(set(kinds)) == len(kinds)
+
+
+def test_no_single_change_of_these_is_cheaper(told: MakeItFit) -> None:
+    """Each of them by itself, tried here by hand."""
+    cheapest = max(each.tokens_per_second_per_gpu for each in told.changes)
+    for keys in (
+        {"micro_batch_size": 8, "gradient_accumulation_steps": 8},
+        {"micro_batch_size": 1, "gradient_accumulation_steps": 64},
+        {"loss": "chunked"},
+        {"loss": "fused-linear"},
+        {"strategy": "zero3"},
+        {"gpus": 16},
+        {"optimizer": "adamw-8bit"},
+    ):
+        made = estimate(**LARGE | keys).estimates[0]
+        if made.fits:
+            assert made.time.tokens_per_second_per_gpu is not None
+            assert made.time.tokens_per_second_per_gpu <= cheapest * (1 + 1e-9)
+
+
+def test_the_batch_stays_where_the_micro_batch_shrinks() -> None:
+    told = make_it_fit(model="8b", gpus=8, strategy="zero2", micro_batch_size=16)
+    changes = [each.change for each in told.changes]
+    (smaller,) = [change for change in changes if change.startswith("micro_batch_size")]
+    (_, batch), (_, steps) = (part.split() for part in smaller.split(", "))
+    assert int(batch) * int(steps) == 16
+
+
+def test_whole_checkpoints_are_found() -> None:
+    told = make_it_fit(**LARGE | {"loss": "fused-linear", "activation_checkpointing": "none"})
+    assert "activation_checkpointing full" in [each.change for each in told.changes]
+
+
+def test_what_fits_already_says_how_much_is_left() -> None:
+    found = make_it_fit(model="1b", gpus=8, strategy="fsdp2")
+    assert found.fits
+    assert found.changes == ()
+    assert found.missing_bytes == found.tried == 0
+    page = fit_text(found, Page(width=80))
+    assert "It fits already" in page
+    assert " left" in page
+
+
+def test_where_one_change_does_not_suffice_two_are_made() -> None:
+    """1.24B parameters in fp32 with Adam are 20 GB of an L4's 22; 16 sequences have 100 GB logits."""
+    told = make_it_fit(model="1b", gpus=1, gpu="l4", strategy="none", micro_batch_size=16)
+    assert not told.fits
+    assert told.changes
+    for each in told.changes:
+        assert ", " in each.change
+        assert each.verdict != "does_not_fit"
+
+
+def test_where_nothing_helps_the_nearest_miss_is_told() -> None:
+    found = make_it_fit(model="70b", gpus=1, gpu="l4", strategy="none")
+    assert not found.answered
+    assert found.changes == ()
+    assert found.nearest is not None
+    assert found.nearest_missing_bytes is not None
+    assert 0 < found.nearest_missing_bytes < found.missing_bytes
+    assert "Nothing makes it fit" in fit_text(found, Page(width=80))
+
+
+def test_offloading_says_what_the_host_needs() -> None:
+    now, then = (
+        estimate(model="8b", gpus=2, strategy="zero3", offload_optimizer=where).estimates[0]
+        for where in ("none", "cpu")
+    )
+    told = remedy(
+        Candidate({"sharding.offload_optimizer": "cpu"}, (), "the CPU updates"), now, then
+    )
+    assert f"{then.memory.host_bytes / 2**30:.0f} GiB of host memory" in told.why
+
+
+def test_the_json_and_the_page(told: MakeItFit) -> None:
+    document = json.loads(told.to_json())
+    assert document["fits"] is False
+    assert [each["change"] for each in document["changes"]] == [e.change for e in told.changes]
+    page = fit_text(told, Page(width=80))
+    assert max(map(len, page.splitlines())) <= 80
+    assert "What makes it fit" in page
+    assert "What makes it fit" in told._repr_html_()

@@ -1,0 +1,1 @@
+"""The files that people already have: trainers' own configurations, read and written."""

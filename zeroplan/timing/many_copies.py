@@ -1,0 +1,64 @@
+"""What copies of a repeat did, plan by plan, and whether two did the same."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from zeroplan.timing.many_prices import Array
+
+__all__ = ["Copy", "State", "Told", "alike", "same"]
+
+
+class State(NamedTuple):
+    """Clocks and sums, or by how much they move. [s]"""
+
+    clocks: dict[str, Array]
+    waited: Array
+    slowed: Array
+
+
+class Copy(NamedTuple):
+    """What one copy of a repeat did, plan by plan."""
+
+    moves: State
+    decisions: list[Array]
+    """At every wait, whether the waiting side was the later one; of nested copies, in how many."""
+
+
+class Told:
+    """What is told of a repeat to the one around it: in how many copies each wait was late."""
+
+    def __init__(self, outer: list[Array] | None) -> None:
+        self.outer = outer
+        self.begins = len(outer or ())
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is one around it that compares copies."""
+        return self.outer is not None
+
+    def add(self, copy: Copy, copies: Array) -> None:
+        """Add what so many copies decided."""
+        if self.outer is None:
+            return
+        if len(self.outer) == self.begins:
+            self.outer += [copies * each for each in copy.decisions]
+        else:
+            for place, each in enumerate(copy.decisions, self.begins):
+                self.outer[place] = self.outer[place] + copies * each
+
+
+def same(last: Copy, copy: Copy, tolerance: Array) -> Array:
+    """Say of which plans two copies did the same."""
+    equal = alike(last.moves, copy.moves, tolerance)
+    for one, other in zip(last.decisions, copy.decisions, strict=True):
+        equal = equal & (one == other)
+    return equal
+
+
+def alike(some: State, others: State, tolerance: Array) -> Array:
+    """Say of which plans all clocks moved alike."""
+    equal: Array = np.bool_(some.clocks.keys() == others.clocks.keys())
+    for name, moved in some.clocks.items() if equal else ():
+        equal = equal & (np.abs(moved - others.clocks[name]) <= tolerance)
+    return equal
