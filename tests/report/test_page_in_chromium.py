@@ -35,6 +35,9 @@ MOVES: Final[list[dict[str, Any]]] = [
     {"gpus": 32, "micro_batch_size": 4, "link": "ethernet-10g", "strategy": "zero2"},
 ]
 
+PHONE: Final = 390
+"""Width of a phone's screen. [px]"""
+
 PROBE: Final = """
 <script>
 addEventListener("error", (event) => { document.title = "error: " + event.message; });
@@ -62,15 +65,16 @@ for (const move of MOVES) {
   document.getElementById("what-if-form").reset();
   await new Promise((done) => setTimeout(done));
 }
+document.documentElement.style.width = WIDTH + "px";
 const out = document.createElement("pre");
 out.id = "probed";
 out.textContent = JSON.stringify({
   found,
   after: document.getElementById("what-if-verdict").textContent,
-  wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  wide: document.body.scrollWidth - WIDTH,
   outside: [...document.querySelectorAll("svg text")].filter((each) => {
     const box = each.getBoundingClientRect();
-    return box.width && (box.left < -1 || box.right > document.documentElement.clientWidth + 1);
+    return box.width && (box.left < -1 || box.right > WIDTH + 1);
   }).map((each) => each.textContent),
   overlapping: [...document.querySelectorAll("svg g")].filter((row) => {
     const [name, note] = ["name", "note"].map((kind) => row.querySelector("." + kind).getBoundingClientRect());
@@ -110,8 +114,9 @@ def html() -> str:
 def probed(html: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     page = tmp_path_factory.mktemp("page") / "page.html"
     named = [{**move, "link": "ib-ndr400"} if move.get("link") == "ib" else move for move in MOVES]
-    page.write_text(html.replace("</body>", PROBE.replace("MOVES", json.dumps(named)) + "</body>"))
-    document, console = _chromium(page, "--window-size=500,900", "--dump-dom")
+    probe = PROBE.replace("MOVES", json.dumps(named)).replace("WIDTH", str(PHONE))
+    page.write_text(html.replace("</body>", probe + "</body>"))
+    document, console = _chromium(page, "--dump-dom")
     assert console == ""
     found = re.search(r'<pre id="probed">(.*?)</pre>', document, re.DOTALL)
     assert found, re.findall("<title>.*?</title>", document)
@@ -174,7 +179,7 @@ def test_reset_brings_the_question_back(probed: dict[str, Any]) -> None:
     assert probed["found"][1]["verdict"] != probed["after"]
 
 
-def test_a_narrow_screen_is_wide_enough(probed: dict[str, Any]) -> None:
+def test_a_phone_is_wide_enough(probed: dict[str, Any]) -> None:
     assert probed["wide"] <= 0
     assert probed["outside"] == []
     assert probed["overlapping"] == []

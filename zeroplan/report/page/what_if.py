@@ -95,7 +95,10 @@ def _slider(grid: Grid, key: str, label: str) -> str:
 
 def _table(grid: Grid, places: dict[str, int]) -> str:
     columns = (Column(name="strategy", is_text=True), *COLUMNS.values())
-    head = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in columns)
+    head = "".join(
+        f'<th scope="col"{" class=words" * column.is_text}>{escape(column.title)}</th>'
+        for column in columns
+    )
     rows = (
         f'<tr data-row="{escape(strategy)}"><th scope="row">{escape(strategy)}</th>'
         f"{_cells(grid, place)}</tr>"
