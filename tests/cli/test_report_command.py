@@ -48,6 +48,13 @@ def test_what_the_page_says_to_run_gives_the_same_answer(tmp_path: Path) -> None
     assert estimate(load_spec(tmp_path / "run.toml")).estimates == asked.estimates
 
 
+def test_a_budget_is_told_on_the_page_and_in_the_command(tmp_path: Path) -> None:
+    _run(tmp_path, f"{SMALL} --tokens 300B --price 2.5 -o one.html")
+    page = (tmp_path / "one.html").read_text()
+    assert "<caption>300B tokens</caption>" in page
+    assert all("--tokens 300B --price 2.5" in line for line in _blocks(page)[0].splitlines())
+
+
 def test_a_page_that_says_no_is_still_an_answer(tmp_path: Path) -> None:
     done = _run(tmp_path, "report -m 70b -n 8 --strategy ddp -b 1,2 -s 1024,2048 --json -o no.html")
     assert done.returncode == 4

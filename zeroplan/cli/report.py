@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from zeroplan.cli.budget import Price, Tokens, answerer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
@@ -21,6 +22,7 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan report --model 70b --gpus 64 --link ib --output report.html",
     "zeroplan report -m 8b -n 16,32,64 --link ethernet-100g,ib --output what-if.html",
+    "zeroplan report -m 8b -n 64 --tokens 2T --price 2.5",
 )
 
 app = typer.Typer(add_completion=False)
@@ -31,10 +33,18 @@ app = typer.Typer(add_completion=False)
 def report(
     asked: Asked,
     *,
+    tokens: Tokens = None,
+    price: Price = None,
     profiles: ProfilesFolder = None,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="The page.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write the page.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = "report.html",
     as_json: AsJson = False,
 ) -> None:
@@ -43,8 +53,7 @@ def report(
     Strategy, GPUs, link, micro-batch and sequence length may have several values,
     with commas between them: the first is the question, all are offered in the page.
     """
-    from zeroplan.estimation import estimate  # noqa: PLC0415  # not for --help
-    from zeroplan.report.page.document import page_html  # noqa: PLC0415
+    from zeroplan.report.page.document import page_html  # noqa: PLC0415  # not for --help
     from zeroplan.report.page.grid import AXES, grid  # noqa: PLC0415
 
     path = Path(output)
@@ -56,9 +65,10 @@ def report(
     folder = Path(profiles) if profiles else None
     values = {**asked.values, **{key: several[0] for key, several in asked.varied.items()}}
     run = read_run(values)
-    answer = estimate(run, profiles=folder)
+    answer = answerer(tokens, price, folder)(run)
     around = grid(answer, values, asked.varied, folder)
-    commands = _commands(asked, values, profiles)
+    others = {"--tokens": tokens, "--price": price, "--profiles": profiles}
+    commands = _commands(asked, values, others)
     write_whole(path, page_html(answer, run, around, commands, folder), "--output")
     _say(answer, as_json=as_json)
     if not answer.fits:
@@ -76,13 +86,14 @@ def _say(answer: "Estimate", *, as_json: bool) -> None:
     sys.stdout.write(prose(verdicts(answer), page()))
 
 
-def _commands(asked: Asked, values: dict[str, object], profiles: str | None) -> tuple[str, str]:
+def _commands(
+    asked: Asked, values: dict[str, object], others: dict[str, str | None]
+) -> tuple[str, str]:
     """Return the lines that give the answer in a terminal, and this page."""
     from zeroplan.spec.hints import spelled  # noqa: PLC0415
 
-    whole = {**values, **asked.varied}
-    told = {"estimate": values, "report": {key: whole[key] for key in values}}
-    common = ["--profiles", profiles] if profiles else []
+    told = {"estimate": values, "report": {**values, **asked.varied}}
+    common = [word for option, text in others.items() if text for word in (option, text)]
     lines = []
     for command, given in told.items():
         words = (
