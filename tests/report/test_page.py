@@ -209,6 +209,26 @@ def test_a_bar_beyond_the_scale_is_cut_and_says_so() -> None:
     assert "»" not in chart([long], 6.0, "told")
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        ("fits", "Yes: it fits on these 16 GPUs with ddp or fsdp2."),
+        (
+            "tight",
+            "Perhaps: on these 16 GPUs the limit lies within the uncertainty of ddp or fsdp2.",
+        ),
+        ("does_not_fit", "No: llama-3.1-8b does not fit on these 16 GPUs."),
+    ],
+)
+def test_the_verdict_is_as_sure_as_the_memory_is(
+    answer: Estimate, around: Grid, verdict: Any, told: str
+) -> None:
+    some = [each for each in answer.estimates if each.strategy in ("ddp", "fsdp2")]
+    judged = tuple(replace(each, verdict=verdict) for each in some)
+    changed = replace(answer, estimates=judged)
+    assert f">{told}</p>" in page_html(changed, load_spec(**KEYS), around, [])
+
+
 def test_a_page_with_everything_around_a_question_is_below_2_mb() -> None:
     keys: dict[str, Any] = {"model": "llama-3.1-70b", "gpus": 64, "link": "ib"}
     answer = estimate(**keys)

@@ -111,11 +111,15 @@ def page_html(
 
 def _headline(answer: Estimate, model: str) -> str:
     """Return the verdict in one sentence."""
-    fitting = [each.strategy for each in answer.estimates if each.fits]
-    gpus = answer.inputs.cluster.gpus
-    if not fitting:
-        return f"No: {model} does not fit on these {gpus:,} GPUs."
-    return f"Yes: it fits on these {gpus:,} GPUs with {_listed(fitting)}."
+    where = f"on these {answer.inputs.cluster.gpus:,} GPUs"
+    held = [each for each in answer.estimates if each.fits]
+    safe = [each.strategy for each in held if each.verdict == "fits"]
+    if safe:
+        return f"Yes: it fits {where} with {_listed(safe)}."
+    if held:
+        named = _listed([each.strategy for each in held])
+        return f"Perhaps: {where} the limit lies within the uncertainty of {named}."
+    return f"No: {model} does not fit {where}."
 
 
 def _listed(names: Sequence[str]) -> str:

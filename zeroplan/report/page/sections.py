@@ -165,9 +165,9 @@ def reproduced(commands: Iterable[str], spec: str) -> str:
     """Return the commands and the spec file that give this answer again."""
     shown = "\n".join(commands)
     return (
-        f'<pre tabindex="0" aria-label="Commands"><code>{escape(shown)}</code></pre>'
+        f'<pre tabindex="0" role="region" aria-label="Commands"><code>{escape(shown)}</code></pre>'
         "<p>Or with every default written out, for <code>--spec run.toml</code>:</p>"
-        f'<pre tabindex="0" aria-label="run.toml"><code>{escape(spec)}</code></pre>'
+        f'<pre tabindex="0" role="region" aria-label="run.toml"><code>{escape(spec)}</code></pre>'
     )
 
 

@@ -87,7 +87,7 @@ def _slider(grid: Grid, key: str, label: str) -> str:
     place = grid.asked[AXES.index(key)]
     shown = f"{values[place]:,}"
     return (
-        f'<div><label for="choose-{name}">{escape(label)}</label><output for="choose-{name}">{shown}</output>'
+        f'<div><label for="choose-{name}">{escape(label)}</label><output for="choose-{name}" aria-live="off">{shown}</output>'
         f'<input type="range" id="choose-{name}" data-key="{key}" min="0" max="{len(values) - 1}" '
         f'value="{place}" aria-valuetext="{shown}"></div>'
     )
