@@ -27,6 +27,13 @@ settings.register_profile("untimed", deadline=None)  # a busy machine breaks no 
 settings.load_profile("untimed")
 
 
+@pytest.fixture(autouse=True)
+def _nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the width and the colours of the terminal out, from which tests are started."""
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("torch") and find_spec("torch") is None:
         pytest.skip("marked `torch`, which is not installed: pip install '.[validate]'")
