@@ -178,7 +178,11 @@ def test_the_next_estimate_runs_on_the_new_node(tmp_path: Path) -> None:
         ((), 2, "name what was measured"),
         (("--topology", "no.txt", "--gpu", "l4"), 3, "no.txt: No such file"),
         (("--topology", "no.txt", "--nic-gbps", "fast"), 2, "--nic-gbps 'fast'"),
-        (("--topology", "a", "--collectives", "b"), 2, "RECORD.json, or --collectives FILE, or --topology FILE"),
+        (
+            ("--topology", "a", "--collectives", "b"),
+            2,
+            "RECORD.json, or --collectives FILE, or --topology FILE",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_answered_says_why(

@@ -12,7 +12,7 @@ from zeroplan import estimate
 from zeroplan.errors import SpecError
 from zeroplan.estimation.record import Estimate
 from zeroplan.records import replace
-from zeroplan.report.page.charts import Bar, Part, chart, memory_bars
+from zeroplan.report.page.charts import Bar, Part, chart, memory_bars, time_bars
 from zeroplan.report.page.document import DATA, page_html
 from zeroplan.report.page.grid import AXES, Grid, grid
 from zeroplan.spec.toml import by_dotted_key, load_spec
@@ -196,6 +196,15 @@ def test_a_grid_that_is_too_large_is_refused(answer: Estimate) -> None:
 def test_bars_of_memory_add_up_to_the_device(answer: Estimate) -> None:
     for bar, each in zip(memory_bars(answer), answer.estimates, strict=True):
         assert sum(part.value for part in bar.parts) == each.memory.device_bytes
+
+
+def test_a_step_is_computing_and_waiting_for_links_and_host() -> None:
+    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpus": 8, "strategy": "zero3"}
+    offloaded = estimate(**keys, offload_optimizer="cpu")
+    (bar,), time = time_bars(offloaded), offloaded.estimates[0].time
+    spent = {part.kind: part.value for part in bar.parts}
+    assert spent["host"] == time.exposed_offload_seconds != 0
+    assert sum(spent.values()) == pytest.approx(time.step_seconds)
 
 
 def test_a_bar_beyond_the_scale_is_cut_and_says_so() -> None:

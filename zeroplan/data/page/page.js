@@ -88,7 +88,7 @@
       const row = bar(time, each.strategy,
         there ? `${figure(step)} s (${figure(each.low_seconds)} to ${figure(each.high_seconds)})${late}`
           : "not possible",
-        [[step - idle, `computes: ${figure(step - idle)} s`],
+        [[step - idle, `computes, host included: ${figure(step - idle)} s`],
           [idle, `waits for communication: ${figure(idle)} s`]],
         longest, [each.low_seconds ?? 0, each.high_seconds ?? 0]);
       row.setAttribute("class", late ? "faint" : "");

@@ -17,6 +17,7 @@ from zeroplan.rows import readable, significant
 
 __all__ = [
     "PARTS",
+    "SPENT",
     "Bar",
     "Part",
     "chart",
@@ -43,7 +44,13 @@ PARTS: Final = {
 }
 """What a device holds at the peak, by the name of its colour."""
 
-SPENT: Final = {"compute": "computes", "waits": "waits for communication"}
+SPENT: Final = {
+    "compute": "computes",
+    "waits": "waits for communication",
+    "host": "waits for the host",
+    "band": "band, eight steps in ten",
+}
+"""What a step is spent on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +164,8 @@ def time_bars(answer: Estimate) -> tuple[Bar, ...]:
 def _time_bar(each: StrategyEstimate) -> Bar:
     time = each.time
     step, waits = time.step_seconds or 0.0, time.exposed_communication_seconds or 0.0
+    host = time.exposed_offload_seconds or 0.0
+    spent = {"compute": step - waits - host, "waits": waits, "host": host}
     low, high = time.low_seconds or step, time.high_seconds or step
     fits = "" if each.fits else ", does not fit"
     return Bar(
@@ -164,7 +173,7 @@ def _time_bar(each: StrategyEstimate) -> Bar:
         note=f"{significant(step)} s ({significant(low)} to {significant(high)}){fits}",
         parts=tuple(
             Part(kind=kind, value=seconds, told=f"{SPENT[kind]}: {significant(seconds)} s")
-            for kind, seconds in (("compute", step - waits), ("waits", waits))
+            for kind, seconds in spent.items()
         ),
         band=(low, high),
         faint=not each.fits,

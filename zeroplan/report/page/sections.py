@@ -14,6 +14,7 @@ from zeroplan.report.answer import LEGEND
 from zeroplan.report.page.charts import (
     BEYOND,
     PARTS,
+    SPENT,
     chart,
     legend,
     memory_bars,
@@ -21,7 +22,6 @@ from zeroplan.report.page.charts import (
     waiting_bars,
 )
 from zeroplan.report.page.grid import AXES, Grid
-from zeroplan.report.page.what_if import SPENT
 from zeroplan.report.words import defaults, precisions, trained
 from zeroplan.rows import Column, Table, html, readable, significant
 from zeroplan.spec.run import Run
@@ -84,8 +84,9 @@ def time(answer: Estimate) -> str:
     told = f"Step time: {'; '.join(f'{bar.name} {bar.note}' for bar in bars)}."
     longest = max((bar.band[1] for bar in bars if bar.band), default=1.0)
     shown = [table for table in tables(answer) if "emory" not in table.title]
+    kinds = {key: word for key, word in SPENT.items() if key != "host" or answer.inputs.offloads}
     return (
-        f"<figure>{chart(bars, longest, told)}<figcaption>{legend(SPENT)}Communication that hides "
+        f"<figure>{chart(bars, longest, told)}<figcaption>{legend(kinds)}Communication that hides "
         "behind computing costs nothing and is not shown.</figcaption></figure>"
         f"{''.join(map(_scrolled, shown))}"
     )

@@ -3,7 +3,7 @@
 from html import escape
 from typing import Final
 
-from zeroplan.report.page.charts import BEYOND, Bar, Part, chart, legend
+from zeroplan.report.page.charts import BEYOND, SPENT, Bar, Part, chart, legend
 from zeroplan.report.page.grid import AXES, Grid
 from zeroplan.rows import Column, readable, significant, text
 from zeroplan.units import GIB
@@ -29,10 +29,10 @@ COLUMNS: Final = {
 """Of the table, by the name under which `page.js` fills them."""
 
 HOLDS: Final = {"parameters": "peak of tensors", "rest": "allocator, CUDA context, NCCL"}
-SPENT: Final = {
-    "compute": "computes",
-    "waits": "waits for communication",
-    "band": "band, eight steps in ten",
+USED: Final = {
+    "compute": "computes, host included",
+    "waits": SPENT["waits"],
+    "band": SPENT["band"],
 }
 
 
@@ -59,7 +59,7 @@ def what_if(grid: Grid) -> str:
         '<p class="verdict" id="what-if-verdict" role="status"></p>'
         f"{_table(grid, places)}"
         f"<h3>Memory of the device</h3><figure>{memory}<figcaption>{legend(HOLDS)}</figcaption>"
-        f"</figure><h3>Step time</h3><figure>{time}<figcaption>{legend(SPENT)}</figcaption></figure>"
+        f"</figure><h3>Step time</h3><figure>{time}<figcaption>{legend(USED)}</figcaption></figure>"
     )
 
 
@@ -163,7 +163,7 @@ def _time_bar(grid: Grid, strategy: str, place: int) -> Bar:
         name=strategy,
         note=f"{significant(step)} s ({significant(low)} to {significant(high)})",
         parts=tuple(
-            Part(kind=kind, value=seconds, told=f"{SPENT[kind]}: {significant(seconds)} s")
+            Part(kind=kind, value=seconds, told=f"{USED[kind]}: {significant(seconds)} s")
             for kind, seconds in (("compute", step - waits), ("waits", waits))
         ),
         band=(low, high),
