@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from zeroplan.cli import backtest, calibrate, estimate, explain, plan
+from zeroplan.cli import backtest, calibrate, estimate, explain, plan, plot, trace
 
 HERE: Final = Path(__file__).parent
 FILES: Final = {
@@ -48,6 +48,16 @@ def test_the_example_runs_on_files_of_a_users(example: str, tmp_path: Path) -> N
     assert done.returncode in ({0, 5} if "--tolerance" in example else {0}), done.stderr
     assert done.stdout
     assert done.stderr == "" or "wrote " in done.stderr
+
+
+@pytest.mark.parametrize("example", plot.EXAMPLES + trace.EXAMPLES)
+def test_the_example_writes_files(example: str, tmp_path: Path) -> None:
+    _, *arguments = shlex.split(example)
+    command = [sys.executable, "-c", "from zeroplan.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    written = [line.removeprefix("wrote ") for line in done.stderr.splitlines() if "wrote " in line]
+    assert sorted(written) == sorted(path.name for path in tmp_path.iterdir())
 
 
 @pytest.mark.slow

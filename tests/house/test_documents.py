@@ -76,25 +76,35 @@ def test_the_examples_of_the_docstrings_hold(path: Path) -> None:
     assert result.failed == 0
 
 
-def test_the_commands_of_the_readme_answer(tmp_path: Path) -> None:
+def _commands() -> list[str]:
+    """Return the README's commands; `validate` needs torch."""
+    lines = (line for block in _blocks(README, "sh") for line in block.splitlines())
+    found = [line.partition("#")[0].strip() for line in lines if line.startswith("zeroplan ")]
+    return [line for line in found if not line.startswith("zeroplan validate")]
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_the_commands_of_the_readme_answer(command: str, tmp_path: Path) -> None:
     preset = json.loads((HOME / "zeroplan/data/presets/llama-3.1-8b.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(preset["config"]))
-    (tmp_path / "run.toml").write_text(_blocks(README, "toml")[0])
-    (tmp_path / "runs.csv").write_text(RUNS)
-    lines = "".join(_blocks(README, "sh")).splitlines()
-    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("zero")]
-    commands = [arguments for arguments in commands if arguments[0] != "validate"]  # needs torch
-    assert commands
+    for name, text in {
+        "config.json": json.dumps(preset["config"]),
+        "run.toml": _blocks(README, "toml")[0],
+        "runs.csv": RUNS,
+        "ds_config.json": '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}',
+        "accelerate.yaml": "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
     zeroplan_itself = [sys.executable, "-c", "from zeroplan.cli import main; main()"]
-    for arguments in commands:
-        done = subprocess.run(
-            [*zeroplan_itself, *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), arguments
+    done = subprocess.run(
+        [*zeroplan_itself, *shlex.split(command)[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    remarks = any(word in command for word in ("--deepspeed", "import", "plot", "trace"))
+    assert remarks or done.stderr == ""
 
 
 def test_the_spec_file_of_the_readme_is_read(tmp_path: Path) -> None:

@@ -25,8 +25,6 @@ EXAMPLES: Final = (
     "zeroplan backtest --collectives nccl.csv --json",
 )
 
-PICTURES: Final = (".png", ".svg", ".pdf")
-
 app = typer.Typer(add_completion=False)
 
 
@@ -115,13 +113,8 @@ def _fraction(text: str) -> float:
 
 def _draw(result: "Backtest", path: Path) -> None:
     """Draw a chart and tell in words what it shows."""
-    if path.suffix not in PICTURES:
-        known = ", ".join(PICTURES)
-        raise UsageError(f"--plot {path}: a picture's name ends in one of {known}.")
-    from zeroplan.report.parity import write_parity  # noqa: PLC0415  # matplotlib takes its time
+    from zeroplan.cli.pictures import suffix_of, write_picture  # noqa: PLC0415
+    from zeroplan.report.charts.parity import KIND, data_parity  # noqa: PLC0415
 
-    try:
-        words = write_parity(result, path)
-    except OSError as error:
-        raise UsageError(f"--plot {path}: {error.strerror}.") from None
-    sys.stderr.write(f"wrote {path}: {words}\n")
+    suffix_of(path, "--plot")
+    write_picture(KIND, data_parity(result), path, "--plot")

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from zeroplan.errors import UsageError
@@ -36,5 +37,6 @@ def write_by(path: Path, write: Callable[[Path], object], option: str) -> None:
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}.") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # where no folder could be made there is nothing to take away
+            part.unlink(missing_ok=True)
     sys.stderr.write(f"wrote {path}\n")

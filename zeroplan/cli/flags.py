@@ -4,7 +4,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -25,6 +25,7 @@ __all__ = [
     "SpecCommand",
     "flag",
     "takes_given",
+    "takes_later",
     "takes_run",
     "takes_run_or_none",
     "takes_several",
@@ -106,6 +107,14 @@ def takes_run_or_none(command: Callable[..., None]) -> Callable[..., None]:
     return _takes(command, read)
 
 
+def takes_later(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same; the first argument is a function that reads the flags into `Asked`.
+
+    It takes whether a model must be named.
+    """
+    return _takes(command, lambda opened, texts: partial(_asked, opened, texts))
+
+
 def takes_several(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same where a flag may have several values; the first argument is `Asked`."""
     return _takes(command, _asked)
@@ -125,7 +134,7 @@ class Asked(NamedTuple):
         return read_run(self.values)
 
 
-def _asked(opened: Opened, texts: Texts) -> Asked:
+def _asked(opened: Opened, texts: Texts, *, model: bool = True) -> Asked:
     several = {dotted: _split(dotted, text) for dotted, text in texts.items() if text is not None}
     single = {dotted: found[0] for dotted, found in several.items() if len(found) == 1}
     varied = {
@@ -133,7 +142,8 @@ def _asked(opened: Opened, texts: Texts) -> Asked:
         for dotted, found in several.items()
         if len(found) > 1
     }
-    return Asked(layered(_given(opened, single), tuple(varied)), varied)
+    elsewhere = varied if model else {*varied, "model.source"}
+    return Asked(layered(_given(opened, single), tuple(elsewhere)), varied)
 
 
 def _split(dotted: str, text: str) -> list[str]:

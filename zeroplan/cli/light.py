@@ -18,6 +18,8 @@ COMMANDS: Final = (
     "estimate",
     "plan",
     "explain",
+    "plot",
+    "trace",
     "report",
     "inspect",
     "validate",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zeroplan.search.record import Search
     from zeroplan.search.space import Space
 
-__all__ = ["EXAMPLES", "app"]
+__all__ = ["EXAMPLES", "app", "prices_of"]
 
 EXAMPLES: Final = (
     "zeroplan plan --model 70b --gpus 64 --link ib",
@@ -132,7 +132,7 @@ def plan(
     found = _search(
         space,
         wanted,
-        prices=_prices(price),
+        prices=prices_of(price),
         allow_tight=allow_tight,
         workers=workers,
         resume=resume,
@@ -176,7 +176,7 @@ def _count(option: str, text: str) -> int:
     return int(text)
 
 
-def _prices(text: str | None) -> dict[str, float]:
+def prices_of(text: str | None) -> dict[str, float]:
     """Read prices of a GPU-hour: one for all, or one for each. [USD]"""
     if text is None:
         return {}

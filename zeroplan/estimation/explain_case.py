@@ -1,11 +1,13 @@
 """One strategy's estimate with everything it was made from."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from zeroplan.comm.fabric import Fabric
 from zeroplan.compute.gpu import GpuPrice, gpu_price
-from zeroplan.compute.offload import offload_price
+from zeroplan.compute.offload import OffloadPrice, offload_price
+from zeroplan.compute.price import Works
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.record import StrategyEstimate
@@ -15,9 +17,9 @@ from zeroplan.schedule import script
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.strategies import sharding
-from zeroplan.timing.host import host_price
-from zeroplan.timing.prices import Free
-from zeroplan.timing.walk import Timing, walk
+from zeroplan.timing.host import HostPrice, host_price
+from zeroplan.timing.prices import Free, Prices
+from zeroplan.timing.walk import Span, Timing, spans, walk
 
 __all__ = ["Case", "case_of"]
 
@@ -49,12 +51,26 @@ class Case:
             self.step,
             price,
             wires,
-            host_price(self.plan.row, compiled=self.question.run.model.compile),
+            self._host,
             overlaps=wires.overlaps,
             fuses=self.question.run.model.compile,
-            offload=offload_price(self.question.gpu, ranks_per_node(self.question.run)),
+            offload=self._offload,
             free=free,
         )
+
+    def spans(self) -> Iterator[Span]:
+        """Yield where every event of the step lies on the clock."""
+        works = Works(self.price, self.question.run.model.compile)
+        prices = Prices(works, self.question.wires, self._host, self._offload)
+        return spans(self.step, prices, overlaps=self.question.wires.overlaps)
+
+    @property
+    def _host(self) -> HostPrice:
+        return host_price(self.plan.row, compiled=self.question.run.model.compile)
+
+    @property
+    def _offload(self) -> OffloadPrice:
+        return offload_price(self.question.gpu, ranks_per_node(self.question.run))
 
 
 def case_of(question: Question, now: StrategyEstimate, profiles: Path | None) -> Case:

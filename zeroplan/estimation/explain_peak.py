@@ -1,7 +1,7 @@
 """What lives at the peak, and the moments that come next: a plain walk, event by event."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final
 
@@ -12,7 +12,15 @@ from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Phase, Script
 from zeroplan.workload.changes import Category, Change
 
-__all__ = ["buffers_at_peak", "highest", "highest_bytes", "moment", "next_moments"]
+__all__ = [
+    "Live",
+    "Storage",
+    "buffers_at_peak",
+    "highest",
+    "highest_bytes",
+    "moment",
+    "next_moments",
+]
 
 QUEUES: Final = ("all_gather_buffers", "reduce_scatter_buffers")
 """Where the oldest storage goes first; elsewhere the newest does, as backward undoes forward."""
@@ -114,33 +122,38 @@ def _summits(script: Script, prominence_bytes: float) -> Iterator[tuple[Phase, P
 
 
 @dataclass(slots=True)
-class _Storage:
+class Storage:
+    """A piece of memory."""
+
     serial: int
     bytes: int
     block: int | None
 
 
 @dataclass(slots=True)
-class _Live:
+class Live:
     """Live storages by category and owner, oldest first."""
 
-    stacks: dict[tuple[Category, str], list[_Storage]] = field(default_factory=dict)
+    stacks: dict[tuple[Category, str], list[Storage]] = field(default_factory=dict)
     total: int = 0
     serials: Iterator[int] = field(default_factory=count)
     resident: bool = True
     """Whether what comes now lives throughout."""
     summed: set[tuple[Category, str]] = field(default_factory=set)
     """Owners whose storages were told as one sum."""
+    seen: Callable[[Storage, int], object] = lambda _storage, _bytes: None
+    """Told of every storage that comes, and of what goes of one as a negative number. [B]"""
 
     def apply(self, change: Change, block: int | None) -> None:
+        """Let bytes come or go."""
         key = change.category, change.owner
         self.total += change.bytes
         if change.bytes < 0:
             self._release(key, -change.bytes)
         elif change.bytes:
-            self.stacks.setdefault(key, []).append(
-                _Storage(next(self.serials), change.bytes, block)
-            )
+            storage = Storage(next(self.serials), change.bytes, block)
+            self.stacks.setdefault(key, []).append(storage)
+            self.seen(storage, change.bytes)
             if self.resident:
                 self.summed.add(key)
 
@@ -148,20 +161,23 @@ class _Live:
         while left:
             stack = self.stacks.get(key) or self._other_stack(key, left)
             if stack is None:  # more goes than came: the sum stays right
-                self.stacks[key] = [_Storage(next(self.serials), -left, None)]
+                self.stacks[key] = [Storage(next(self.serials), -left, None)]
                 return
             storage = stack.pop(_place(stack, left, oldest=key[0] in QUEUES))
+            gone = min(left, storage.bytes)
+            self.seen(storage, -gone)
             if storage.bytes > left:
-                stack.append(_Storage(storage.serial, storage.bytes - left, storage.block))
-            left -= min(left, storage.bytes)
+                stack.append(Storage(storage.serial, storage.bytes - left, storage.block))
+            left -= gone
 
-    def _other_stack(self, key: tuple[Category, str], size: int) -> list[_Storage] | None:
+    def _other_stack(self, key: tuple[Category, str], size: int) -> list[Storage] | None:
         """Find who held what goes: a block's input was the output of the block before it."""
         held = [stack for (own, _), stack in self.stacks.items() if own == key[0] and stack]
         alike = [stack for stack in held if stack[-1].bytes == size]
         return max(alike or held, key=lambda stack: stack[-1].serial, default=None)
 
     def buffers(self) -> Iterator[Buffer]:
+        """Yield what is live by category and owner."""
         for (category, owner), stack in self.stacks.items():
             if stack:
                 yield Buffer(
@@ -173,14 +189,14 @@ class _Live:
                 )
 
 
-def _place(stack: list[_Storage], size: int, *, oldest: bool) -> int:
+def _place(stack: list[Storage], size: int, *, oldest: bool) -> int:
     """Find the storage that goes: one of this size where there is one."""
     places = range(len(stack)) if oldest else range(len(stack) - 1, -1, -1)
     return next((place for place in places if stack[place].bytes == size), places[0])
 
 
-def _live_at(script: Script, phase: Phase, target_bytes: int) -> _Live:
-    live = _Live()
+def _live_at(script: Script, phase: Phase, target_bytes: int) -> Live:
+    live = Live()
     for change in script.resident:
         live.apply(change, None)
     live.resident = False

@@ -20,7 +20,14 @@ from zeroplan.spec.models import load_architecture
 from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
 from zeroplan.spec.verify import verify
 
-__all__ = ["Question", "elsewhere", "ranks_per_node", "resolve", "strategy_groups"]
+__all__ = [
+    "Question",
+    "elsewhere",
+    "ranks_per_node",
+    "resolve",
+    "resolve_cluster",
+    "strategy_groups",
+]
 
 DEFAULT_GPU = "h100-sxm5-80gb"
 DEFAULT_SEQUENCE_LENGTH = 4096
@@ -64,7 +71,7 @@ def resolve(
         run.training.image_tokens,
     )
     catalogue = load_catalogue(profiles)
-    cluster, gpu, wires = _cluster(run.cluster, catalogue)
+    cluster, gpu, wires = resolve_cluster(run.cluster, catalogue)
     training = _training(run.training, architecture)
     _verify_float8(training, gpu)
     filled = verify(replace(run, cluster=cluster, training=training))
@@ -101,7 +108,7 @@ def elsewhere(question: Question, cluster: ClusterChoice, profiles: Path | None)
     SpecError
         The machine is not known, or cannot do what is asked.
     """
-    filled, gpu, wires = _cluster(cluster, load_catalogue(profiles))
+    filled, gpu, wires = resolve_cluster(cluster, load_catalogue(profiles))
     _verify_float8(question.run.training, gpu)
     run = verify(replace(question.run, cluster=filled))
     return replace(question, run=run, gpu=gpu, wires=wires)
@@ -173,7 +180,10 @@ def _training(training: TrainingChoice, architecture: Architecture) -> TrainingC
     return replace(training, sequence_length=min(DEFAULT_SEQUENCE_LENGTH, longest))
 
 
-def _cluster(cluster: ClusterChoice, catalogue: Catalogue) -> tuple[ClusterChoice, Gpu, Fabric]:
+def resolve_cluster(
+    cluster: ClusterChoice, catalogue: Catalogue
+) -> tuple[ClusterChoice, Gpu, Fabric]:
+    """Load the hardware that a cluster names and choose what it leaves open."""
     node = catalogue.node(cluster.node) if cluster.node else None
     gpu = catalogue.gpu(cluster.gpu or (node.gpu.value if node else DEFAULT_GPU))
     if node is not None and node.gpu.value != gpu.id:

@@ -20,7 +20,7 @@ from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing.walk import Timing
 
-__all__ = ["Nics", "Part", "Waiting", "WhySlow", "reasons", "why_slow"]
+__all__ = ["Nics", "Part", "Waiting", "WhySlow", "parts_of", "reasons", "why_slow"]
 
 Cause = Literal["compute", "memory_bandwidth", "host", "communication", "offload"]
 
@@ -120,7 +120,7 @@ def reasons(question: Question, profiles: Path | None = None) -> WhySlow:
     chosen = choose(question)
     case = case_of(chosen.question, chosen.estimate, profiles)
     timing = case.walked(case.price, chosen.question.wires)
-    parts = tuple(_parts(timing, chosen.estimate))
+    parts = tuple(parts_of(timing, chosen.estimate))
     communicates = bool(chosen.estimate.communication.wire_bytes)
     return WhySlow(
         inputs=chosen.inputs,
@@ -137,7 +137,8 @@ def reasons(question: Question, profiles: Path | None = None) -> WhySlow:
     )
 
 
-def _parts(timing: Timing, now: StrategyEstimate) -> Iterator[Part]:
+def parts_of(timing: Timing, now: StrategyEstimate) -> Iterator[Part]:
+    """Yield what the seconds of a step go to."""
     products = timing.matmul_seconds + timing.attention_seconds
     rest = timing.compute_seconds - products - timing.host_seconds
     waits = now.time.exposed_communication_seconds or 0.0

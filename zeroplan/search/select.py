@@ -22,6 +22,7 @@ __all__ = [
     "frontier",
     "near_misses",
     "remembered",
+    "rent",
     "together",
 ]
 
@@ -142,21 +143,18 @@ def _cost(each: Choice) -> float:
 def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     """Return the plans than which none is faster for as few GPUs, or as little money by the hour."""
     found: list[Choice] = []
-    for each in sorted(choices, key=lambda each: (_rent(each), -each.tokens_per_second)):
+    for each in sorted(choices, key=lambda each: (rent(each), -each.tokens_per_second)):
         if not found or each.tokens_per_second > found[-1].tokens_per_second:
             found.append(each)
     return tuple(found)
 
 
-def _rent(each: Choice) -> float:
-    """Return USD per hour of all GPUs, or their number where no price is known.
-
-    It comes from the price of a token: the last digits would make equal rents differ.
-    """
+def rent(each: Choice) -> float:
+    """Return USD per hour of all GPUs, or their number where no price is known."""
     if each.usd_per_million_tokens is None:
         return each.gpus
-    price = each.usd_per_million_tokens / each.gpu_hours_per_million_tokens
-    return round(price * each.gpus, 6)
+    exact = each.usd_per_million_tokens * each.tokens_per_second * SECONDS_PER_HOUR / MEGA
+    return float(f"{exact:.9g}")  # rounded, that equal rents stay equal after a division and back
 
 
 def near_misses(

@@ -1,6 +1,6 @@
 """One clock per stream: step time, exposed communication and the timeline fall out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from zeroplan.comm.fabric import Fabric
@@ -8,13 +8,13 @@ from zeroplan.compute.gpu import GpuPrice
 from zeroplan.compute.offload import OffloadPrice
 from zeroplan.compute.price import Works
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.events import Event, Item, Repeat, Script
+from zeroplan.schedule.events import Event, Item, Repeat, Script, Stream
 from zeroplan.timing.host import NO_HOST, HostPrice
 from zeroplan.timing.prices import EventPrice, Free, Prices
 from zeroplan.timing.steady import Copy, carried, even_copies, moved_on, total
 from zeroplan.units import Size
 
-__all__ = ["HOST", "SENDING", "Timing", "sums", "walk"]
+__all__ = ["HOST", "SENDING", "Span", "Timing", "spans", "sums", "walk"]
 
 SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
 """Streams of collectives."""
@@ -51,6 +51,18 @@ class Timing:
         return self.step_seconds - self.compute_seconds - self.exposed_offload_seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Where an event lies on the clock, from the start of the step. [s]"""
+
+    event: Event
+    block: int | None
+    """Number of the block that it belongs to."""
+    stream: Stream
+    start_seconds: float
+    end_seconds: float
+
+
 @dataclass(slots=True)
 class _Walk:
     prices: Prices
@@ -72,7 +84,7 @@ class _Walk:
     def run(self, items: tuple[Item, ...]) -> None:
         for item in items:
             if isinstance(item, Event):
-                self._pass(item)
+                self.take(item)
             else:
                 self._repeat(item)
 
@@ -109,7 +121,8 @@ class _Walk:
             if clock != before.get(name)
         }
 
-    def _pass(self, event: Event) -> None:
+    def take(self, event: Event) -> tuple[float, float]:
+        """Run an event; return when it starts and ends on its stream. [s]"""
         seconds, kernels, sent, moved, issue, line, _ = self.prices[event]
         clocks, later = self.clocks, self._later
         stream = event.stream if self.overlaps else "compute"
@@ -131,6 +144,7 @@ class _Walk:
         if event.stream == "compute":
             self.compute += end - ready - sent - moved
             self.idle += end - ready - seconds
+        return start, end
 
     def _slowdown(self, start: float, seconds: float) -> float:
         """Return by how much kernels take longer for the collectives that run beside them. [s]"""
@@ -187,6 +201,19 @@ def walk(
         exposed_offload_seconds=waits,
         **kinds,
     )
+
+
+def spans(script: Script, prices: Prices, *, overlaps: bool = True) -> Iterator[Span]:
+    """Run a script event by event, no copy skipped, and yield where each lies on the clock.
+
+    The last end is the `step_seconds` of `walk`.
+    """
+    ran = _Walk(prices, overlaps)
+    for event, block in script.unrolled():
+        start, end = ran.take(event)
+        ran.leads.clear()
+        stream: Stream = event.stream if overlaps else "compute"
+        yield Span(event=event, block=block, stream=stream, start_seconds=start, end_seconds=end)
 
 
 def _run(script: Script, prices: Prices, *, overlaps: bool) -> _Walk:

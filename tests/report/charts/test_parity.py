@@ -1,14 +1,13 @@
 """The chart of a backtest: what it says, and that nothing on it overlaps or leaves the page."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from zeroplan.backtesting.record import Backtest, Metric, Score
-from zeroplan.report.parity import parity, write_parity
+from zeroplan.report.charts.parity import KIND, data_parity, parity
+from zeroplan.report.charts.picture import figure_of, svg_of
 
 
 def test_it_says_how_far_off_half_of_the_figures_are() -> None:
@@ -23,21 +22,19 @@ def test_every_row_is_a_point_where_it_belongs() -> None:
     assert points == pytest.approx(np.array([(1.0, 1.0), (2.0, 2.04), (3.0, 3.9)]))
 
 
-def test_a_sentence_tells_what_the_chart_shows(tmp_path: Path) -> None:
+def test_a_sentence_tells_what_the_chart_shows() -> None:
     scores = _scores("step_seconds", 1.0, 1.1) + _scores("peak_bytes", 1.0)
-    words = write_parity(Backtest(rows=scores, skipped=()), tmp_path / "parity.svg")
-    assert words == (
+    data = data_parity(Backtest(rows=scores, skipped=()))
+    assert data.alt == (
         "Predicted against measured: 2 steps, half of them within 5.0%; "
         "1 peaks, half of them within 0.0%."
     )
-    assert "measured peak memory [GiB]" in (tmp_path / "parity.svg").read_text()
+    assert "measured peak memory [GiB]" in svg_of(figure_of(KIND, data), data.title, data.alt)
 
 
-def test_files_are_the_same_from_one_run_to_the_next(tmp_path: Path) -> None:
-    found = Backtest(rows=_scores("step_seconds", 1.0, 1.1), skipped=())
-    for name in ("one.svg", "two.svg"):
-        write_parity(found, tmp_path / name)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+def test_its_numbers_are_those_of_the_backtest() -> None:
+    data = data_parity(Backtest(rows=_scores("step_seconds", 1.0, 1.1), skipped=()))
+    assert [row["predicted"] for row in data.rows()] == [1.0, 2.2]
 
 
 def test_texts_neither_overlap_nor_leave_the_page() -> None:
