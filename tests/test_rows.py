@@ -58,10 +58,17 @@ def test_html_escapes_what_it_shows_and_heads_its_columns() -> None:
     )
     assert html(table) == (
         "<table><caption>&lt;b&gt;</caption><thead><tr>"
-        '<th scope="col">a&lt;b [GiB]</th><th scope="col">words</th></tr></thead><tbody>'
-        "<tr><td>1.50</td><td>&lt;script&gt;</td></tr>"
-        "<tr><td>-</td><td>&amp;</td></tr></tbody></table>"
+        '<th scope="col">a&lt;b [GiB]</th><th scope="col" class="words">words</th></tr></thead><tbody>'
+        '<tr><td>1.50</td><td class="words">&lt;script&gt;</td></tr>'
+        '<tr><td>-</td><td class="words">&amp;</td></tr></tbody></table>'
     )
+
+
+def test_words_that_come_first_head_their_row() -> None:
+    table = Table(
+        title="t", columns=(Column(name="a", is_text=True), Column(name="b")), rows=(("x", 2.0),)
+    )
+    assert '<tr><th scope="row">x</th><td>2.00</td></tr>' in html(table)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a result lists about itself: plain values, small tables, and the HTML and frame of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from zeroplan.records import dataclass, fields, is_dataclass
@@ -29,6 +29,9 @@ _SCALES: Final = {
     "s": (1e-6, "us"),
     "1": (1, ""),
 }
+
+_WORDS: Final = ' class="words"'
+"""Marks columns of words in HTML, for style sheets."""
 
 Cell = str | float | None
 """A word, a number, or nothing known."""
@@ -94,15 +97,32 @@ def html(table: Table) -> str:
     """Return a table as HTML without colours of its own, so that dark themes work."""
     from html import escape  # noqa: PLC0415  # loads a table of all entities
 
-    head = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in table.columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(text(cell))}</td>' for cell in row)}</tr>"
-        for row in table.rows
+    head = "".join(
+        f'<th scope="col"{_WORDS * column.is_text}>{escape(_broken(column.title))}</th>'
+        for column in table.columns
     )
+    body = "".join(f"<tr>{''.join(_cells(table.columns, row))}</tr>" for row in table.rows)
     return (
         f"<table><caption>{escape(table.title)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def _broken(title: str) -> str:
+    """Return a head without the soft hyphens that follow a hyphen, where browsers break anyway."""
+    return title.replace("-\u00ad", "-")
+
+
+def _cells(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> Iterator[str]:
+    """Yield the cells of a row; words that come first name it."""
+    from html import escape  # noqa: PLC0415
+
+    for place, (column, cell) in enumerate(zip(columns, row, strict=True)):
+        shown = escape(text(cell))
+        if column.is_text and place == 0:
+            yield f'<th scope="row">{shown}</th>'
+        else:
+            yield f"<td{_WORDS * column.is_text}>{shown}</td>"
 
 
 def frame(records: Iterable[Mapping[str, object]], index: str) -> "pd.DataFrame":

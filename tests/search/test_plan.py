@@ -190,3 +190,27 @@ def test_json_has_no_number_that_is_none() -> None:
     told = json.loads(found.to_json())
     assert told["estimate"]["estimates"][0]["strategy"] == "fsdp2"
     assert told["plans"] > told["fitting"] > 0
+
+
+def test_a_search_shows_itself_in_a_notebook() -> None:
+    found = plan(model="llama-3.2-1b", gpus=[8, 16], micro_batch_size=[1, 2], sequence_length=4096)
+    shown = found._repr_html_()  # Jupyter's own name
+    assert f"<caption>Best of {found.fitting:,} plans that fit</caption>" in shown
+    assert repr(found).startswith(f"Search({found.plans:,} plans, {found.fitting:,} fit; fastest: ")
+
+
+def test_strategies_that_cannot_offload_are_left_out_beside_those_that_can() -> None:
+    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpus": 8, "offload_optimizer": "cpu"}
+    table = sweep(strategy=["ddp", "zero2", "zero3"], micro_batch_size=[1, 2], **keys)
+    assert list(table["strategy"]) == ["zero2", "zero2", "zero3", "zero3"]
+    ((why, plans),) = table.attrs["refused"].items()
+    assert "ddp keeps its states on the GPU" in why
+    assert plans == 2
+
+
+def test_a_price_for_all_gpus_leaves_one_plan_of_each_number_on_the_frontier() -> None:
+    """At the same rent the faster plan wins, whatever the last digits of the rent are."""
+    keys: dict[str, Any] = {"model": "llama-3.1-8b", "sequence_length": 8192, "link": "ib"}
+    gpus = [16, 32, 64, 128]
+    found = plan(gpus=gpus, prices={"": 2.5}, global_batch_size=1024, **keys)
+    assert [each.gpus for each in found.frontier] == gpus

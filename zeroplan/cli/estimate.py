@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from zeroplan.cli.budget import Price, Tokens, answerer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
@@ -30,30 +31,14 @@ EXAMPLES: Final = (
 
 app = typer.Typer(add_completion=False)
 
-BUDGET: Final = "Budget"
-
 
 @app.command(cls=SpecCommand, epilog="\n\n".join(("Examples:", *EXAMPLES)))
 @takes_several
 def estimate(
     asked: Asked,
     *,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Tokens to train on (2T, 300B, 1.5e12): days, GPU-hours and cost.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USD",
-            help="Price of a GPU-hour; without it the node type's, where its profile has one.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
+    tokens: Tokens = None,
+    price: Price = None,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
     to_csv: Annotated[
@@ -89,7 +74,7 @@ def estimate(
 
     Several values of a flag, with commas between them, are compared.
     """
-    answer_one = _answerer(tokens, price, Path(profiles) if profiles else None)
+    answer_one = answerer(tokens, price, Path(profiles) if profiles else None)
     if asked.varied:
         if show_spec:
             raise UsageError("--show-spec shows one spec: give one value to each flag.")
@@ -104,26 +89,6 @@ def estimate(
         fits = answer.fits
     if not fits:
         raise typer.Exit(NOTHING_FITS)
-
-
-def _answerer(
-    tokens: str | None, price: str | None, profiles: Path | None
-) -> "Callable[[Run], Estimate]":
-    """Return what answers one run, with its budget where tokens are asked for."""
-    from zeroplan.estimation import estimate as answer_to  # noqa: PLC0415  # not for --help
-
-    if tokens is None:
-        if price is not None:
-            raise UsageError("--price needs --tokens: say how many are to be paid for.")
-        return lambda run: answer_to(run, profiles=profiles)
-    from zeroplan.estimation.budget import (  # noqa: PLC0415
-        parse_price,
-        parse_tokens,
-        with_budget,
-    )
-
-    many, usd = parse_tokens(tokens), parse_price(price)
-    return lambda run: with_budget(answer_to(run, profiles=profiles), many, usd, profiles)
 
 
 def _show(answer: "Estimate", run: Run, *, as_json: bool, to_csv: str | None, wide: bool) -> None:

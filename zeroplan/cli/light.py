@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "explain",
     "plot",
     "trace",
+    "report",
     "inspect",
     "validate",
     "calibrate",

@@ -95,12 +95,13 @@ def blocks(
             if isinstance(batches, Refusal):
                 yield replace(batches, plans=batches.plans * len(found.questions))
                 continue
-            yield Block(
-                structure=structure,
-                machines=found,
-                batches=batches,
-                figures=figures(found.questions, row, batches, priced_up_to=priced_up_to),
-            )
+            try:
+                priced = figures(found.questions, row, batches, priced_up_to=priced_up_to)
+            except SpecError as error:
+                plans = batches.gradient_accumulation_steps.size * len(found.questions)
+                yield Refusal(why=str(error), plans=plans)
+                continue
+            yield Block(structure=structure, machines=found, batches=batches, figures=priced)
 
 
 def _machines(space: Space, structure: dict[str, object]) -> Iterator[Machines | Refusal]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zeroplan import __version__
 from zeroplan.estimation.record import SCHEMA_VERSION, Estimate, Verdict
 from zeroplan.records import dataclass
-from zeroplan.rows import frame, plain
+from zeroplan.rows import frame, html, plain
 from zeroplan.search.blocks import Refusal
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class NearMiss:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Search:
     """The best of many plans."""
 
@@ -106,3 +106,12 @@ class Search:
             for place, each in enumerate(plain(self.best), 1)
         ]
         return frame(rows, index="place")
+
+    def __repr__(self) -> str:
+        named = "nothing fits" if self.chosen is None else str(self.chosen.keys)
+        return f"Search({self.plans:,} plans, {self.fitting:,} fit; {self.objective}: {named})"
+
+    def _repr_html_(self) -> str:
+        from zeroplan.search.tables import tables  # noqa: PLC0415  # a cycle
+
+        return "".join(map(html, tables(self)))

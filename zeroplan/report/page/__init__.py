@@ -1,0 +1,1 @@
+"""One self-contained page of HTML that answers a question."""
