@@ -163,8 +163,8 @@ def test_repr_is_one_line_with_every_verdict(answer: Estimate) -> None:
 def test_notebooks_show_both_tables_with_headed_columns(answer: Estimate) -> None:
     page = answer._repr_html_()
     assert page.count("<table>") == 2
-    assert '<th scope="col">verdict</th>' in page
-    assert "<td>does not fit</td>" in page
+    assert '<th scope="col" class="words">verdict</th>' in page
+    assert '<td class="words">does not fit</td>' in page
     assert "color" not in page
 
 
