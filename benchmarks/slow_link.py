@@ -29,7 +29,7 @@ from veth import INTERFACE, NoLabError, slow_link
 
 from zeroplan import estimate
 from zeroplan.calibration import Calibration, calibrate_collectives
-from zeroplan.calibration.write import link_toml
+from zeroplan.calibration.write import profile_toml
 from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.hardware import Quantity, load_catalogue
 from zeroplan.records import replace
@@ -131,7 +131,7 @@ def calibrated(rate: str, rounds: list[Round], folder: Path) -> Calibration:
         bandwidth_bytes_per_second=told,
     )
     (folder / "links").mkdir()
-    (folder / "links" / f"{name}.toml").write_text(link_toml(start))
+    (folder / "links" / f"{name}.toml").write_text(profile_toml(start))
     shape = {"fabric": "ethernet", "n_gpus": 2, "n_nodes": 2, "gpus_per_node": 1}
     source = "benchmarks/slow_link.py"
     write_table(table, rows(rounds, name, source, inter_link=name, **shape))
