@@ -12,7 +12,7 @@ from zeroplan.records import dataclass, field
 from zeroplan.rows import readable
 from zeroplan.search.blocks import Block
 from zeroplan.search.record import Choice, NearMiss, Objective
-from zeroplan.units import MEGA
+from zeroplan.units import HOUR, MEGA
 
 __all__ = [
     "NEAR",
@@ -28,8 +28,6 @@ __all__ = [
 
 NEAR: Final = 1.2
 """Share of the usable memory up to which a plan that does not fit is a near miss. [1]"""
-
-SECONDS_PER_HOUR: Final = 3600
 
 Prices = Mapping[str, float]
 """USD per GPU-hour by GPU; the empty name stands for all of them."""
@@ -96,7 +94,7 @@ def _choice(block: Block, place: int, prices: Prices) -> Choice:
     gpu = block.machines.questions[place % figures.verdict.shape[-1]].gpu.id
     at: Callable[[Any], Any] = lambda values: values.flat[place].item()  # noqa: E731
     speed = at(figures.tokens_per_second_per_gpu)
-    hours = MEGA / speed / SECONDS_PER_HOUR
+    hours = MEGA / speed / HOUR
     price = prices.get(gpu, prices.get(""))
     device, usable = int(at(figures.device_bytes)), int(at(figures.usable_bytes))
     return Choice(
@@ -153,7 +151,7 @@ def rent(each: Choice) -> float:
     """Return USD per hour of all GPUs, or their number where no price is known."""
     if each.usd_per_million_tokens is None:
         return each.gpus
-    exact = each.usd_per_million_tokens * each.tokens_per_second * SECONDS_PER_HOUR / MEGA
+    exact = each.usd_per_million_tokens * each.tokens_per_second * HOUR / MEGA
     return float(f"{exact:.9g}")  # rounded, that equal rents stay equal after a division and back
 
 

@@ -48,11 +48,6 @@ class Space:
     """Sequences that all GPUs together take in per step, which sets the micro-steps. [count]"""
     profiles: Path | None = None
 
-    @property
-    def combinations(self) -> int:
-        """How many combinations there are, possible or not. [count]"""
-        return prod(len(values) for values in self.axes.values())
-
     def structures(self) -> Iterator[dict[str, object]]:
         """Yield the values of the keys that a step depends on, but for its batch.
 
