@@ -4,7 +4,7 @@
     python docs/console.py --check    only say which of them are stale
 
 A block of `console` begins with the command. One that ends with an ellipsis shows the answer alone,
-without the notes, defaults and assumptions below it.
+without the notes, defaults and assumptions below it; of `explain`, what lives at the peak.
 """
 
 import os
@@ -21,6 +21,8 @@ BLOCK: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 COLUMNS: Final = "100"
+ENDS: Final = re.compile(r"\n(?:Notes|The next moments)\n")
+"""The first heading behind the answer."""
 
 
 def printed(arguments: str) -> str:
@@ -44,7 +46,7 @@ def refreshed(page: str) -> str:
     def block(found: re.Match[str]) -> str:
         output = printed(found["arguments"])
         if found["shown"].endswith("…\n"):
-            output = output.partition("\nNotes\n")[0] + "\n…\n"
+            output = ENDS.split(output, maxsplit=1)[0] + "\n…\n"
         return f"$ zeroplan {found['arguments']}\n{output}"
 
     return BLOCK.sub(block, page)

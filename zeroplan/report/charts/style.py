@@ -113,13 +113,18 @@ def headline(ax: "Axes", title: str, context: str, lift: float = 0) -> None:
     place = (across, "axes fraction")
     columns = 2 if across is ax.transAxes else 1
     letters = int(ax.figure.bbox.width / ax.figure.dpi / columns / BOLD_INCHES) - 2
-    below = "\n".join(fill(line, int(letters * 1.25)) for line in context.splitlines())
+    below = "\n".join(_lines(line, int(letters * 1.25)) for line in context.splitlines())
     height = lift + 6 + LINE * (1 + below.count("\n")) + 3
     options: Any = {"xycoords": place, "textcoords": "offset points", "va": "bottom", "ha": "left"}
     ax.annotate(below, (left, 1), (0, lift + 6), color=GREY, fontsize=8, **options)
     ax.annotate(
-        fill(title, letters), (left, 1), (0, height), fontsize=10, fontweight="bold", **options
+        _lines(title, letters), (left, 1), (0, height), fontsize=10, fontweight="bold", **options
     )
+
+
+def _lines(text: str, letters: int) -> str:
+    """Break a text between its words; a name such as ib-ndr400 stays whole."""
+    return fill(text, letters, break_on_hyphens=False)
 
 
 def _left(ax: "Axes") -> tuple[float, Any]:
