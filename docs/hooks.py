@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 from reference import pages
 
@@ -25,6 +26,10 @@ BESIDE: Final = {
 """Places on the site of what lies beside `docs`."""
 LINK: Final = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)((?:#[^)\s]*)?)\)")
 """A link to another file, and its anchor."""
+
+FETCHED: Final = re.compile(
+    r"<(?:script|link|img|iframe|source)\b[^>]*?=[\"']?(?:https?:)?//[^>]*>"
+)
 
 
 def on_files(files: Any, config: Any) -> None:
@@ -55,6 +60,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"]({posixpath.relpath(place, posixpath.dirname(path))}{found[2]})"
 
     return LINK.sub(turned, markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> None:
+    """Refuse a page that fetches something from a network when it is read."""
+    fetched = FETCHED.search(output)
+    if fetched:
+        raise PluginError(f"{page.file.src_uri} fetches {fetched[0]!r}")
 
 
 def source_of(path: str) -> str:

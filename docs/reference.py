@@ -6,12 +6,12 @@ hardware profiles, names of the Python interface from the package: none of it is
 
 import json
 import tomllib
-from collections.abc import Iterable
-from dataclasses import MISSING
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from html import escape
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 from tables import table
 from typer.main import get_command
@@ -131,7 +131,10 @@ def spec_keys() -> Page:
         heading = above
         default = "required" if key.default is MISSING else f"`{spelled(key.default)}`"
         sentence = told(sentences(key.record)[key.name])
-        rows.append((f"`{key.name}`", f"`{flag(dotted)}`", shape(dotted), default, sentence))
+        word = f"`{key.name}`"
+        if flag(dotted) != f"--{key.name.replace('_', '-')}":
+            word += f" (`{flag(dotted)}`)"
+        rows.append((word, shape(dotted), default, sentence))
     parts.append(key_table(heading, rows))
     return "\n".join(parts)
 
@@ -139,14 +142,14 @@ def spec_keys() -> Page:
 KEYS: Final = f"""\
 # Keys of the spec file
 
-Every key with its flag. A flag's name is the key's with hyphens; a value `{AUTO}` leaves it to
-zeroplan, and the answer says what was chosen. [Spec files](../editor.md) says how they are written.
+Every key. Its flag is `--` and the key with hyphens, unless another stands beside it; a value
+`{AUTO}` leaves it to zeroplan, and the answer says what was chosen. [Spec files](../editor.md) says how they are written.
 """
 
 
 def key_table(heading: str, rows: Iterable[tuple[str, ...]]) -> Page:
     """Return one table of the file."""
-    heads = ("key", "flag", "takes", "default", "what it says")
+    heads = ("key", "takes", "default", "what it says")
     return f"## [{heading}]\n\n" + table(heads, rows)
 
 
@@ -166,7 +169,7 @@ def one_shape(schema: dict[str, Any]) -> str:
     kind = {"string": "text", "integer": "whole number", "boolean": "true or false"}
     word = kind.get(schema["type"], schema["type"])
     if "pattern" in schema:
-        return f"text like `{schema['pattern'].strip('^$()').replace('|', chr(92) + '|')}`"
+        return ", ".join(f"`{each}`" for each in schema["pattern"].strip("^$()").split("|"))
     if "minimum" in schema:
         return f"{word}, {schema['minimum']:,} to {schema['maximum']:,}"
     return word
@@ -218,15 +221,15 @@ def overview(profile: Any) -> tuple[str, ...]:
     if hasattr(profile, "usable_bytes"):
         peak = profile.peak_flop_per_second.get("bf16") or profile.peak_flop_per_second["fp16"]
         sizes = profile.usable_bytes, profile.hbm_bytes_per_second, peak
-        return (name, told(profile.name), *map(shown, sizes), profile.node_link.value)
+        return (name, told(profile.name), *map(shown, (*sizes, profile.node_link)))
     if hasattr(profile, "scope"):
         rates = profile.bandwidth_bytes_per_second, profile.bandwidth_efficiency
         step = shown(profile.latency_seconds)
         return (name, told(profile.name), profile.scope, *map(shown, rates), step)
     gpus = f"{profile.gpus.value:g} x {profile.gpu.value}"
     price = "" if profile.usd_per_hour is None else f"{profile.usd_per_hour.value:g} USD/h"
-    links = profile.intra_link.value, profile.node_link.value
-    return (name, told(profile.provider), gpus, *links, price)
+    links = profile.intra_link, profile.node_link
+    return (name, told(profile.provider), gpus, *map(shown, links), price)
 
 
 def figures(profile: Profile) -> Page:
@@ -252,13 +255,13 @@ def shown(entry: Quantity | Choice) -> str:
     scale, unit = SCALES.get(entry.unit, (1, entry.unit))
     if unit == "GiB" and entry.value < scale:
         scale, unit = MIB, "MiB"
-    return f"{cell(entry.value, scale)} {unit}".rstrip()
+    return f"{cell(entry.value, scale)} {unit}".rstrip().replace(" ", "&nbsp;")
 
 
 def band(entry: Quantity | Choice) -> str:
     """Return the uncertainty of a value."""
     share = getattr(entry, "rel_uncertainty", None)
-    return "" if share is None else f" ± {share:.0%}"
+    return "" if share is None else f" ±&nbsp;{share:.0%}"
 
 
 def sources() -> Page:
@@ -274,8 +277,47 @@ def python() -> Page:
     """Return the public names, whose text mkdocstrings takes from their docstrings."""
     functions = [name for name in zeroplan.__all__ if name[0].islower()]
     records = [name for name in zeroplan.__all__ if name[0].isupper()]
-    parts = (f"::: zeroplan.{name}\n" for name in (*functions, *records))
-    return "# Python interface\n\n" + "\n".join(parts)
+    parts = [f"::: zeroplan.{name}\n" for name in (*functions, *records)]
+    about = (
+        "## What an answer holds\n\n`estimate` returns an `Estimate`, and `--json` prints the same "
+        "fields. Names end in the unit, [nomenclature](../nomenclature.md#terms) has their terms; "
+        "what is not known is `None`.\n"
+    )
+    return "\n".join(
+        ["# Python interface\n", *parts, about, *map(holding, held(zeroplan.Estimate))]
+    )
+
+
+def held(kind: Any) -> Iterator[type]:
+    """Yield a record, then those in its fields; a run's keys have a page of their own."""
+    yield kind
+    for each in fields(kind):
+        for hint in (each.type, *get_args(each.type)):
+            if is_dataclass(hint) and hint is not zeroplan.Run:
+                yield from held(hint)
+
+
+def holding(kind: type) -> Page:
+    """Return the fields of a record."""
+    words = sentences(kind)
+    rows = [
+        (f"`{each.name}`", type_of(each.type), told(words.get(each.name, "")))
+        for each in fields(kind)
+    ]
+    head = (
+        f"### Fields of {kind.__name__}\n\n{told((kind.__doc__ or '').partition(chr(10))[0])}\n\n"
+    )
+    return head + table(("field", "type", "what it says"), rows)
+
+
+def type_of(hint: Any) -> str:
+    """Return a type in words."""
+    choices = get_args(hint)
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{word}`" for word in choices)
+    if get_origin(hint) is tuple:
+        return f"several {type_of(choices[0])}"
+    return " or ".join(map(type_of, choices)) or f"`{getattr(hint, '__name__', hint)}`"
 
 
 def cite() -> Page:
