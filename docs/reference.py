@@ -11,6 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from html import escape
 from inspect import cleandoc
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin
 
 from tables import table
@@ -317,6 +318,8 @@ def type_of(hint: Any) -> str:
         return ", ".join(f"`{word}`" for word in choices)
     if get_origin(hint) is tuple:
         return f"several {type_of(choices[0])}"
+    if hint is NoneType:
+        return "`None`"
     return " or ".join(map(type_of, choices)) or f"`{getattr(hint, '__name__', hint)}`"
 
 
