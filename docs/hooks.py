@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File
+from pictures import drawn, shown, words
 from reference import pages
 
+LOG: Final = get_plugin_logger("zeroplan")
 HOME: Final = Path(__file__).parents[1]
 COPIES: Final = "repository"
 """Folder of the site for files of the repository."""
@@ -26,20 +29,26 @@ BESIDE: Final = {
 """Places on the site of what lies beside `docs`."""
 LINK: Final = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)((?:#[^)\s]*)?)\)")
 """A link to another file, and its anchor."""
-
 FETCHED: Final = re.compile(
     r"<(?:script|link|img|iframe|source)\b[^>]*?=[\"']?(?:https?:)?//[^>]*>"
 )
+"""What a browser would get from elsewhere."""
 
 
 def on_files(files: Any, config: Any) -> None:
-    """Add the pages that are made or lie beside `docs`, and the files to which pages link."""
+    """Add pages that are made or lie beside `docs`, files to which pages link, fresh pictures."""
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     for source, path in BESIDE.items():
         if source.endswith(".md"):
             text = (HOME / source).read_text(encoding="utf-8")
             files.append(File.generated(config, path, content=text))
+    add_linked(files, config)
+    draw(files, config)
+
+
+def add_linked(files: Any, config: Any) -> None:
+    """Add the files of the repository to which pages link."""
     for path in [each for each in files.src_uris if source_of(each)]:
         for target, _ in LINK.findall(files.src_uris[path].content_string):
             inside = inside_repository(path, target)
@@ -47,6 +56,18 @@ def on_files(files: Any, config: Any) -> None:
             if copy not in files.src_uris and (HOME / inside).is_file():
                 content = (HOME / inside).read_bytes()
                 files.append(File.generated(config, copy, content=content))
+
+
+def draw(files: Any, config: Any) -> None:
+    """Draw the pictures anew; a page that tells other figures is stale."""
+    for page, found in shown():
+        picture = drawn(found["arguments"])
+        if words(picture) != found["alt"]:
+            LOG.warning("%s: %s is stale: python docs/pictures.py", page.name, found["path"])
+        place = found["path"].removeprefix("docs/")
+        if place in files.src_uris:
+            files.remove(files.src_uris[place])
+        files.append(File.generated(config, place, content=picture))
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,13 @@ PICTURE: Final = re.compile(
     r"^<!-- zeroplan (?P<arguments>plot .+?) -->\n!\[(?P<alt>.*?)\]\((?P<path>\S+)\)$",
     re.MULTILINE,
 )
+
+
+def shown() -> Iterator[tuple[Path, re.Match[str]]]:
+    """Yield each picture of a page, as its command, words and path."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        yield from ((page, found) for found in PICTURE.finditer(text))
 
 
 def drawn(arguments: str) -> str:
@@ -54,20 +62,17 @@ def main() -> None:
     """Draw, or tell what is stale and exit with 1."""
     check = "--check" in sys.argv
     stale = []
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for found in PICTURE.finditer(text):
-            path = page.parent / found["path"]
-            svg = drawn(found["arguments"])
-            told = words(svg)
-            shown = words(path.read_text(encoding="utf-8")) if path.exists() else ""
-            stale += [f"{page.name}: {found['path']}"] * (not told == shown == found["alt"])
-            if not check:
-                FOLDER.mkdir(exist_ok=True)
-                path.write_text(svg, encoding="utf-8")
-                fresh = found[0].replace(f"![{found['alt']}]", f"![{told}]")
-                text = text.replace(found[0], fresh)
+    for page, found in list(shown()):
+        path = page.parent / found["path"]
+        svg = drawn(found["arguments"])
+        told = words(svg)
+        before = words(path.read_text(encoding="utf-8")) if path.exists() else ""
+        stale += [f"{page.name}: {found['path']}"] * (not told == before == found["alt"])
         if not check:
+            FOLDER.mkdir(exist_ok=True)
+            path.write_text(svg, encoding="utf-8")
+            fresh = found[0].replace(f"![{found['alt']}]", f"![{told}]")
+            text = page.read_text(encoding="utf-8").replace(found[0], fresh)
             page.write_text(text, encoding="utf-8")
     for name in stale:
         print(name, "is stale" if check else "drawn")

@@ -206,7 +206,7 @@ def profiles(kind: str) -> Page:
     lines = [
         f"# {title}\n",
         (
-            f"What the profiles in `hardware_profiles/{kind}s` hold. A figure is {words}; +/- is the "
+            f"What the profiles in `hardware_profiles/{kind}s` hold. Each figure has a kind: {words}. The share behind ± is the "
             "half-width of the band that should hold nine cases in ten. Sources are listed "
             "[by their key](sources.md).\n"
         ),

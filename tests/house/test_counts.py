@@ -95,7 +95,8 @@ def test_errors_of_step_times_are_those_of_the_table() -> None:
     *sources, every = [row for row in rows if row]
     medians = sorted(int(float(row[3]) + 0.5) for row in sources)
     median, inside = int(float(every[3]) + 0.5), int(float(every[6]) + 0.5)
-    told = "On # published tables, each predicted with constants that were fitted without it, "
-    told += "the median errors lie between # and # %, their median is # %"
-    assert _told(README, told) == [len(sources), medians[0], medians[-1], median]
+    told = "# published tables of runs, each predicted with constants that were fitted without it"
+    assert _told(README, told) == [len(sources)]
+    told = "median errors between # and # %, their median # %; the band holds # % of the runs"
+    assert _told(README, told) == [medians[0], medians[-1], median, inside]
     assert _told(WRONG, "median of the medians # %, # % inside the band") == [median, inside]
