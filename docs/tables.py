@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from html import escape
 from typing import Final
 
 BLOCK: Final = re.compile(r"<!-- (?P<name>\w+) -->\n(?P<table>.*?)<!-- end -->", re.DOTALL)
@@ -11,6 +12,11 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
     """Return a table in markdown."""
     lines = [heads, ("---",) * len(heads), *rows]
     return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+def told(text: str) -> str:
+    """Return a sentence of the source as a cell of a table."""
+    return " ".join(escape(text, quote=False).replace("|", "\\|").split())
 
 
 def percent(fraction: float, *, sign: bool = False) -> str:
