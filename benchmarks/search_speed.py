@@ -3,20 +3,21 @@
     python benchmarks/search_speed.py [WORKERS]
 
 A mixed space: two models, all strategies, three ways of checkpointing, 8 to 256 GPUs, micro-batches
-and sequences, micro-steps, three GPUs and six links. `fits` prices what fits or nearly does, as
-`zeroplan plan` does; `all` prices every plan, as `sweep` does. Both are timed by the processors' time
+and sequences, micro-steps, three GPUs and six links. `plan` has the memory of every plan and the time
+of those that may be the fastest, as `zeroplan plan` does; `sweep` has both of every plan. Strategies
+are shown one by one, too: ZeRO-3's steps have the most events. Both are timed by the processors' time
 of all workers, so that a busy machine counts less; plans per second are those of the workers together.
 """
 
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from math import inf
+from functools import partial
 from multiprocessing import get_context
 
 from zeroplan import estimate
 from zeroplan.search.blocks import Block, blocks
-from zeroplan.search.select import NEAR
+from zeroplan.search.select import races
 from zeroplan.search.space import Space, space_of
 
 SINGLE = 40
@@ -46,11 +47,11 @@ def spaces() -> list[Space]:
     return [space_of({"model.source": model, **AXES}) for model in models]
 
 
-def priced(job: tuple[Space, dict[str, object], float]) -> tuple[int, float]:
-    """Price a structure; return its plans and the processor's time. [s]"""
-    space, structure, up_to = job
+def priced(job: tuple[Space, list[dict[str, object]], bool]) -> tuple[int, float]:
+    """Price a family of structures; return its plans and the processor's time. [s]"""
+    space, family, raced = job
     start = time.process_time()
-    found = list(blocks(space, structure, priced_up_to=up_to))
+    found = blocks(space, family, races=partial(races, tight=False) if raced else None)
     plans = sum(int(each.figures.verdict.size) for each in found if isinstance(each, Block))
     return plans, time.process_time() - start
 
@@ -69,16 +70,23 @@ def main() -> None:
     workers = int(sys.argv[1]) if sys.argv[1:] else 2
     alone = single()
     print(f"one estimate: {1e3 * alone:.1f} ms")
-    jobs = [(space, structure) for space in spaces() for structure in space.structures()]
+    jobs = [(space, family) for space in spaces() for family in space.families()]
+    strategies = [str(family[0]["sharding.strategy"]) for _, family in jobs]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        for name, up_to in (("fits", NEAR), ("all", inf)):
-            done = list(pool.map(priced, [(*job, up_to) for job in jobs]))
-            plans, seconds = (sum(each) for each in zip(*done, strict=True))
-            rate = workers * plans / seconds
-            print(
-                f"{name:4}: {plans:,} plans in {seconds:.0f} s of processor time: {rate:,.0f} plans "
-                f"per second on {workers} cores, {alone * plans / seconds:,.0f} times single ones"
-            )
+        for name in ("plan", "sweep"):
+            done = list(pool.map(priced, [(*job, name == "plan") for job in jobs]))
+            for kind in (*dict.fromkeys(strategies), "all"):
+                some = [
+                    each
+                    for each, strategy in zip(done, strategies, strict=True)
+                    if kind in (strategy, "all")
+                ]
+                plans, seconds = (sum(each) for each in zip(*some, strict=True))
+                print(
+                    f"{name:5} {kind:6} {plans:11,} plans in {seconds:4.0f} s of processor time: "
+                    f"{workers * plans / seconds:9,.0f} per second on {workers} cores, "
+                    f"{alone * plans / seconds:6,.0f} times single ones"
+                )
 
 
 if __name__ == "__main__":

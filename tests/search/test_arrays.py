@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer
-from zeroplan.estimation.many import VERDICTS, Batches, Figures, figures
+from zeroplan.estimation.many import VERDICTS, Batches, Figures, figures, priced
 from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.records import replace
@@ -125,7 +125,7 @@ def _check(keys: dict[str, Any], batch: Batches) -> None:
         questions = _questions(keys)
     except SpecError:
         return
-    found = figures(questions, questions[0].strategies[0], batch)
+    (found,) = figures([priced(questions, questions[0].strategies[0], batch)])
     _assert_equal(found, batch, questions)
 
 

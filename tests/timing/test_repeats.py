@@ -104,13 +104,13 @@ def test_a_stream_that_is_ahead_is_caught_up_with_in_the_midst_of_a_repeat() -> 
 def _passed(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     """Note every event that is walked over."""
     passed: list[Event] = []
-    walked = clocks._Walk.take  # noqa: SLF001  # how often it is called is what is tested
+    walked = clocks.Walk.take  # how often it is called is what is tested
 
     def noted(self: Any, event: Event) -> None:
         passed.append(event)
         walked(self, event)
 
-    monkeypatch.setattr(clocks._Walk, "take", noted)  # noqa: SLF001
+    monkeypatch.setattr(clocks.Walk, "take", noted)
     return passed
 
 

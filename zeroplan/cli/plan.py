@@ -203,7 +203,7 @@ def _search(
     from zeroplan.search.plan import search  # noqa: PLC0415
 
     journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
-    several = sum(1 for _ in space.structures()) > SMALL
+    several = len(space.families()) > SMALL
     usual = (os.cpu_count() or 1) if several else 1
     return search(
         space,

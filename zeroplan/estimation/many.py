@@ -1,8 +1,7 @@
 """Many plans at once: one structure, its step written once, priced for batches and machines."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +13,10 @@ from zeroplan.compute.gpu import gpu_price
 from zeroplan.compute.offload import offload_price
 from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.communication import nccl_communicators
+from zeroplan.estimation.race import Runners, race, time_all
 from zeroplan.estimation.resolve import Question, ranks_per_node
-from zeroplan.estimation.time import load_of
+from zeroplan.estimation.steps import Counted
+from zeroplan.estimation.time import Load, load_of
 from zeroplan.memory.device import device_memory
 from zeroplan.memory.host import HostMemory, host_memory
 from zeroplan.memory.many import Heights, heights
@@ -27,16 +28,16 @@ from zeroplan.schedule.stretches import FEWEST_PERIODS
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.timing.band import step_band
 from zeroplan.timing.host import host_price
-from zeroplan.timing.many import of_micro_steps, timings
-from zeroplan.timing.many_prices import Machine, ManyPrices
+from zeroplan.timing.many import of_micro_steps
+from zeroplan.timing.many_prices import Machine, ManyPrices, OnGpus
 from zeroplan.timing.walk import Timing
 
-__all__ = ["VERDICTS", "Batches", "Figures", "figures"]
+__all__ = ["VERDICTS", "Batches", "Figures", "Priced", "Races", "figures", "priced"]
 
 Array = Any
 
-AT_ONCE: Final = 16384
-"""Plans whose clocks run together: their arrays stay in a processor's cache. [count]"""
+Races = Callable[[Mapping[str, Array]], Iterable[Array]]
+"""Given the figures of memory, says in masks which plans race against each other for time."""
 
 VERDICTS: Final = ("fits", "tight", "does_not_fit")
 """What the codes of a verdict mean, best first."""
@@ -76,10 +77,39 @@ class Figures:
     inter_node_wire_bytes: Array
 
 
-def figures(
-    questions: Sequence[Question], row: Sharding, batches: Batches, *, priced_up_to: float = inf
-) -> Figures:
-    """Estimate a structure for every batch on every machine.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Priced:
+    """A structure of which all is known but what takes a clock."""
+
+    counted: Counted
+    questions: Sequence[Question]
+    plan: Plan
+    load: Load
+    memory: Mapping[str, Array]
+    """By name of the figure."""
+    sent: Array
+    """What leaves a node per GPU and step. [B]"""
+    runners: Runners
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[A, batches, machines]"""
+        return np.shape(self.memory["verdict"])
+
+    def figures(self) -> Figures:
+        """Return all figures; times are nan where no clock was run."""
+        use = [*_uses(self.questions, self.plan, self.load, self.runners.timing(self.shape))]
+        return Figures(
+            **self.memory,
+            **_by_machine(use, self.shape[:-1]),
+            inter_node_wire_bytes=np.broadcast_to(self.sent[..., None], self.shape),
+        )
+
+
+def priced(
+    questions: Sequence[Question], row: Sharding, batches: Batches, kin: Priced | None = None
+) -> Priced:
+    """Write down the step of a structure and price it, for every batch on every machine.
 
     Parameters
     ----------
@@ -89,8 +119,8 @@ def figures(
         The strategy.
     batches
         What to compute; it replaces what the questions say of that.
-    priced_up_to
-        Share of the usable memory up to which plans get times; the others' are nan. [1]
+    kin
+        The same on another number of GPUs, whose model need not be counted again.
 
     Raises
     ------
@@ -108,19 +138,45 @@ def figures(
         gradient_accumulation_steps=told,
     )
     asked = replace(first, run=replace(first.run, training=training))
-    plan = plan_for(asked, row, {})
+    counted: Counted = {} if kin is None else kin.counted
+    plan = plan_for(asked, row, counted)
     step = script(plan)
-    memory = _by_machine([*_memories(questions, plan, step, more)], steps.shape)
-    priced = memory["device_bytes"] <= priced_up_to * memory["usable_bytes"]
-    kinds = _timings(questions, plan, step, more, priced)
-    use = [*_uses(questions, plan, steps, kinds)]
-    return Figures(
-        **memory,
-        **_by_machine(use, steps.shape),
-        inter_node_wire_bytes=np.broadcast_to(
-            _sent(step, more, first.wires)[..., None], priced.shape
-        ),
+    prices = _prices(questions, plan, steps.shape[1], kin)
+    several = np.repeat(np.broadcast_to(more, steps.shape), len(questions), axis=1)
+    return Priced(
+        counted=counted,
+        questions=questions,
+        plan=plan,
+        load=load_of(plan, steps),
+        memory=_by_machine([*_memories(questions, plan, step, more)], steps.shape),
+        sent=_sent(step, more, first.wires),
+        runners=Runners(step, prices, several, overlaps=first.wires.overlaps),
     )
+
+
+def figures(several: Sequence[Priced], races: Races | None = None) -> list[Figures]:
+    """Run the clocks of structures, together those whose steps have one shape.
+
+    Parameters
+    ----------
+    several
+        The structures.
+    races
+        Races of which on each machine the fastest plan is sought: it gets its times, and those that
+        might have been as fast; the others' are nan. All plans get times where there are none.
+
+    """
+    runners = [each.runners for each in several]
+    if races is None:
+        time_all(runners)
+    else:
+        tokens = [np.asarray(each.load.tokens)[..., None] for each in several]
+        race(
+            runners,
+            [np.broadcast_to(n, each.shape) for n, each in zip(tokens, several, strict=True)],
+            [[*races(each.memory)] for each in several],
+        )
+    return [each.figures() for each in several]
 
 
 def _told(steps: Array) -> tuple[int, Array]:
@@ -180,10 +236,9 @@ def _verdict(size: Array, half_band: Array, limit: Array) -> Array:
     return np.where(size + half_band <= limit, 0, np.where(size - half_band <= limit, 1, 2))
 
 
-def _timings(
-    questions: Sequence[Question], plan: Plan, step: Script, more: Array, priced: Array
-) -> Timing:
-    """Run the clocks of plans, as many at once as a cache holds. [A, batches, machines]"""
+def _prices(
+    questions: Sequence[Question], plan: Plan, batches: int, kin: Priced | None
+) -> ManyPrices:
     compiled = questions[0].run.model.compile
     machines = [
         Machine(
@@ -193,26 +248,16 @@ def _timings(
         )
         for question in questions
     ]
+    if kin is not None and kin.runners.prices.on_gpus.serve(machines):
+        return ManyPrices(machines, kin.runners.prices.on_gpus)
     host = host_price(plan.row, compiled=compiled)
-    prices = ManyPrices(machines, host, priced.shape[1], fuses=compiled)
-    overlaps = questions[0].wires.overlaps
-    flat = (priced.shape[0], priced.shape[1] * priced.shape[2])
-    found = {entry.name: np.full(flat, np.nan) for entry in fields(Timing)}
-    several = np.broadcast_to(np.asarray(more)[..., None], priced.shape).reshape(flat)
-    places = np.flatnonzero(priced.any(axis=0))
-    for some in np.array_split(places, 1 + len(places) // AT_ONCE) if len(places) else ():
-        each = several[:, some] if np.any(several) else 0
-        timing = timings(step, prices.of(some), more=each, overlaps=overlaps)
-        for name, whole in found.items():
-            whole[:, some] = getattr(timing, name)
-    return Timing(**{name: whole.reshape(priced.shape) for name, whole in found.items()})
+    return ManyPrices(machines, OnGpus(machines, host, batches, fuses=compiled))
 
 
 def _uses(
-    questions: Sequence[Question], plan: Plan, steps: Array, found: Timing
+    questions: Sequence[Question], plan: Plan, load: Load, found: Timing
 ) -> Iterator[dict[str, Array]]:
     """Yield for each machine the times and what they say of the GPU. [A, batches]"""
-    load = load_of(plan, steps)
     for place, question in enumerate(questions):
         price = gpu_price(question.gpu, plan.training.compute_dtype)
         timing = Timing(

@@ -1,14 +1,13 @@
 """Plans in blocks that are priced at once: one structure, its batches, the machines it runs on."""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from math import inf
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zeroplan.errors import SpecError
-from zeroplan.estimation.many import Batches, Figures, figures
+from zeroplan.estimation.many import Batches, Figures, Priced, Races, figures, priced
 from zeroplan.estimation.resolve import Question, elsewhere, resolve, strategy_groups
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.stretches import FEWEST_PERIODS
@@ -71,37 +70,54 @@ class Block:
 
 
 def blocks(
-    space: Space, structure: dict[str, object], *, priced_up_to: float = inf
+    space: Space, family: Sequence[dict[str, object]], *, races: Races | None = None
 ) -> Iterator[Block | Refusal]:
-    """Yield the plans of one structure, and what of it contradicts itself or is not modelled.
+    """Yield the plans of structures, and what of them contradicts itself or is not modelled.
 
     Parameters
     ----------
     space
         What is searched.
-    structure
-        The values of its keys that are neither a batch's nor a machine's.
-    priced_up_to
-        Share of the usable memory up to which plans get times. [1]
+    family
+        Structures that are priced together: values of the keys that are neither a batch's nor a
+        machine's.
+    races
+        Which plans race against each other for time; all get times where there are none.
 
     """
-    for found in _machines(space, structure):
-        if isinstance(found, Refusal):
-            yield found
-            continue
-        first = found.questions[0]
-        row = STRATEGIES[first.run.sharding.strategy or "none"]
-        for batches in _batches(space, first):
-            if isinstance(batches, Refusal):
-                yield replace(batches, plans=batches.plans * len(found.questions))
+    ready: list[tuple[dict[str, object], Machines, Batches, Priced]] = []
+    kin: dict[bytes, Priced] = {}
+    for structure in family:
+        for found in _machines(space, structure):
+            if isinstance(found, Refusal):
+                yield found
                 continue
-            try:
-                priced = figures(found.questions, row, batches, priced_up_to=priced_up_to)
-            except SpecError as error:
-                plans = batches.gradient_accumulation_steps.size * len(found.questions)
-                yield Refusal(why=str(error), plans=plans)
-                continue
-            yield Block(structure=structure, machines=found, batches=batches, figures=priced)
+            for batches in _batches(space, found.questions[0]):
+                each = _priced(found, batches, kin)
+                if isinstance(each, tuple):
+                    ready.append((structure, *each))
+                else:
+                    yield each
+    every = figures([each for *_, each in ready], races)
+    for (structure, machines, batches, _), values in zip(ready, every, strict=True):
+        yield Block(structure=structure, machines=machines, batches=batches, figures=values)
+
+
+def _priced(
+    machines: Machines, batches: Batches | Refusal, kin: dict[bytes, Priced]
+) -> tuple[Machines, Batches, Priced] | Refusal:
+    questions = machines.questions
+    if isinstance(batches, Refusal):
+        return replace(batches, plans=batches.plans * len(questions))
+    row = STRATEGIES[questions[0].run.sharding.strategy or "none"]
+    sizes = np.stack([batches.micro_batch_size, batches.sequence_length]).tobytes()
+    try:
+        found = priced(questions, row, batches, kin.get(sizes))
+    except SpecError as error:
+        plans = batches.gradient_accumulation_steps.size * len(questions)
+        return Refusal(why=str(error), plans=plans)
+    kin.setdefault(sizes, found)
+    return machines, batches, found
 
 
 def _machines(space: Space, structure: dict[str, object]) -> Iterator[Machines | Refusal]:

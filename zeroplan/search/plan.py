@@ -17,16 +17,16 @@ from zeroplan.search.blocks import Refusal, blocks
 from zeroplan.search.journal import Journal
 from zeroplan.search.record import Choice, Objective, Search
 from zeroplan.search.select import (
-    NEAR,
     Prices,
     Remembered,
     better,
     frontier,
     near_misses,
+    races,
     remembered,
     together,
 )
-from zeroplan.search.space import BATCH_KEYS, Space, space_of
+from zeroplan.search.space import BATCH_KEYS, GPUS, Space, space_of
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.toml import by_dotted_key
 
@@ -38,6 +38,9 @@ TRIED: Final[dict[str, tuple[object, ...]]] = {
     "sharding.reshard_after_forward": (True, False),
 }
 """What is tried where nothing is said, besides all strategies."""
+
+Family = list[dict[str, Any]]
+"""Structures, by dotted key, that are priced together."""
 
 SHOWN: Final = 10
 """Plans that are told of each kind. [count]"""
@@ -109,39 +112,40 @@ def search(
     journal
         What an earlier search of the same space found, and where this one writes what it finds.
     progress
-        Told how many structures of how many are done.
+        Told how many families of structures of how many are done.
     workers
         Processes that search. [count]
 
     """
-    structures = list(space.structures())
+    families = space.families()
     if objective == "fewest-gpus":
-        structures.sort(key=_gpus)
+        families = [[each] for family in families for each in family]
+        families.sort(key=_gpus)
     look = partial(_look, space, prices, tight=allow_tight)
     found: list[Remembered] = []
     interrupted = False
     try:
         with _mapped(workers) as mapped:
-            for done, each in enumerate(_looked_at(structures, look, mapped, journal), 1):
+            for done, each in enumerate(_looked_at(families, look, mapped, journal), 1):
                 found.append(each)
                 if progress is not None:
-                    progress(done, len(structures))
-                if objective == "fewest-gpus" and _enough(found, structures[done:]):
+                    progress(done, len(families))
+                if objective == "fewest-gpus" and _enough(found, families[done:]):
                     break
     except KeyboardInterrupt:
         interrupted = True
     return _result(space, objective, found, interrupted=interrupted)
 
 
-def _look(space: Space, prices: Prices, structure: dict[str, object], *, tight: bool) -> Remembered:
-    """Price a structure and remember what may be among the best."""
+def _look(space: Space, prices: Prices, family: Family, *, tight: bool) -> Remembered:
+    """Price structures and remember what may be among the best."""
     return together(
         (
             Remembered(refused={each.why: each.plans})
             if isinstance(each, Refusal)
             else remembered(each, prices, tight=tight)
         )
-        for each in blocks(space, structure, priced_up_to=NEAR)
+        for each in blocks(space, family, races=partial(races, tight=tight))
     )
 
 
@@ -162,28 +166,28 @@ def _mapped(workers: int) -> Iterator[Callable[..., Iterable[Remembered]]]:
 
 
 def _looked_at(
-    structures: list[dict[str, object]],
-    look: Callable[[dict[str, object]], Remembered],
+    families: list[Family],
+    look: Callable[[Family], Remembered],
     mapped: Callable[..., Iterable[Remembered]],
     journal: Journal | None,
 ) -> Iterator[Remembered]:
-    """Yield what each structure has, first those that the journal knows."""
+    """Yield what each family has, first those that the journal knows."""
     known = {} if journal is None else journal.known
-    yield from (known[each] for each in range(len(structures)) if each in known)
-    others = [each for each in range(len(structures)) if each not in known]
-    results = mapped(look, [structures[each] for each in others])
+    yield from (known[each] for each in range(len(families)) if each in known)
+    others = [each for each in range(len(families)) if each not in known]
+    results = mapped(look, [families[each] for each in others])
     for place, found in zip(others, results, strict=True):
         if journal is not None:
             journal.write(place, found)
         yield found
 
 
-def _gpus(structure: dict[str, Any]) -> int:
-    """Return how many GPUs a structure has; all have as many where it does not say."""
-    return int(structure.get("cluster.gpus", 0))
+def _gpus(family: Family) -> int:
+    """Return how many GPUs the first structure has; all have as many where it does not say."""
+    return int(family[0].get(GPUS, 0))
 
 
-def _enough(found: list[Remembered], left: list[dict[str, object]]) -> bool:
+def _enough(found: list[Remembered], left: list[Family]) -> bool:
     """Whether all structures that are left have more GPUs than one that fits."""
     fewest = min((each.gpus for every in found for each in every.choices), default=None)
     return fewest is not None and bool(left) and _gpus(left[0]) > fewest

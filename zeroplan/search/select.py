@@ -15,12 +15,12 @@ from zeroplan.search.record import Choice, NearMiss, Objective
 from zeroplan.units import HOUR, MEGA
 
 __all__ = [
-    "NEAR",
     "Prices",
     "Remembered",
     "better",
     "frontier",
     "near_misses",
+    "races",
     "remembered",
     "rent",
     "together",
@@ -60,6 +60,28 @@ def together(parts: Iterable[Remembered]) -> Remembered:
     )
 
 
+def races(memory: Mapping[str, Any], *, tight: bool) -> tuple[Any, ...]:
+    """Say of which plans the fastest matters: those that fit, the roomiest, those that nearly fit.
+
+    Parameters
+    ----------
+    memory
+        Figures of plans by name. [A, batches, machines]
+    tight
+        Whether plans within the uncertainty of the limit count as fitting.
+
+    """
+    device, usable = memory["device_bytes"], memory["usable_bytes"]
+    fits = _fits(memory["verdict"], tight=tight)
+    roomiest = np.zeros(fits.shape, bool)
+    roomiest.flat[[*_highest(usable - device, fits)]] = True
+    return fits, roomiest, ~fits & (device <= NEAR * usable)
+
+
+def _fits(verdict: Any, *, tight: bool) -> Any:
+    return verdict <= (1 if tight else 0)
+
+
 def remembered(block: Block, prices: Prices, *, tight: bool) -> Remembered:
     """Keep the fastest and the roomiest plan of each machine, and the fastest that is too large.
 
@@ -67,11 +89,12 @@ def remembered(block: Block, prices: Prices, *, tight: bool) -> Remembered:
     hour: the fastest is then the least expensive, too.
     """
     figures = block.figures
-    fits = figures.verdict <= (1 if tight else 0)
+    fits = _fits(figures.verdict, tight=tight)
     headroom = figures.usable_bytes - figures.device_bytes
     speed = figures.tokens_per_second_per_gpu
-    kept = {*_highest(speed, fits), *_highest(headroom, fits)}
-    missed = _highest(speed, ~fits & ~np.isnan(speed))
+    timed = ~np.isnan(speed)
+    kept = {*_highest(speed, fits & timed), *_highest(headroom, fits)}
+    missed = _highest(speed, ~fits & timed)
     return Remembered(
         plans=int(fits.size),
         fitting=int(fits.sum()),

@@ -1,5 +1,6 @@
 """What is searched: a run, and the values that some of its keys may take."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from math import prod
@@ -12,7 +13,7 @@ from zeroplan.sharding.strategies import COMPARED
 from zeroplan.spec.applies import applies
 from zeroplan.spec.reading import checked
 
-__all__ = ["Space", "space_of"]
+__all__ = ["BATCH_KEYS", "GPUS", "Space", "space_of"]
 
 BATCH_KEYS: Final = (
     "training.micro_batch_size",
@@ -31,6 +32,7 @@ MACHINE_KEYS: Final = (
 """What only prices a step."""
 
 STRATEGY: Final = "sharding.strategy"
+GPUS: Final = "cluster.gpus"
 
 Values = Mapping[str, object]
 """Values by dotted key."""
@@ -47,6 +49,13 @@ class Space:
     global_batch_size: int | None = None
     """Sequences that all GPUs together take in per step, which sets the micro-steps. [count]"""
     profiles: Path | None = None
+
+    def families(self) -> list[list[dict[str, object]]]:
+        """Return the structures, together those that differ in their number of GPUs alone."""
+        found: defaultdict[object, list[dict[str, object]]] = defaultdict(list)
+        for each in self.structures():
+            found[tuple(each[key] for key in each if key != GPUS)].append(each)
+        return list(found.values())
 
     def structures(self) -> Iterator[dict[str, object]]:
         """Yield the values of the keys that a step depends on, but for its batch.

@@ -65,8 +65,8 @@ def sweep(
 
 def frames(space: Space, refused: dict[str, int]) -> "Iterator[pd.DataFrame]":
     """Yield the plans block by block, so that no more than one is held; count what is refused."""
-    for structure in space.structures():
-        for found in blocks(space, structure):
+    for family in space.families():
+        for found in blocks(space, family):
             if isinstance(found, Block):
                 yield _frame(found)
             else:

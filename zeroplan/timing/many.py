@@ -1,252 +1,84 @@
-"""The clocks of many plans at once: the same walk, with an array on each clock.
+"""The times of many plans at once.
 
 The plans of an array share a script, whose sizes are arrays over batches. Each batch meets each
 machine, so that an array has an element for every pair of them, machines fastest. Plans of four and
 more micro-steps share a script, too: how many there are is an axis in front.
 """
 
-from collections.abc import Iterator
-from functools import reduce
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from zeroplan.records import dataclass, field, replace
-from zeroplan.schedule.events import Event, Item, Repeat, Script
-from zeroplan.timing.many_copies import Copy, State, Told, alike, same
+from zeroplan.schedule.events import Event, Repeat, Script
+from zeroplan.timing.many_clocks import ManyClocks
+from zeroplan.timing.many_parts import Part, SomePrices, alone
 from zeroplan.timing.many_prices import Array, ManyPrices
-from zeroplan.timing.steady import STEADY
-from zeroplan.timing.walk import HOST, SENDING, Timing, sums
+from zeroplan.timing.walk import Timing, sums
 
-__all__ = ["of_micro_steps", "timings"]
-
-FEW: Final = 2
-"""Of so many plans at most one is taken out to run alone. [count]"""
-
-SENT: Final = "all that is sent"
-"""Name of the clock that shows when the last collective has ended."""
+__all__ = ["of_micro_steps", "timings", "totals"]
 
 
-@dataclass(slots=True)
-class _Clocks:
-    """Clocks of many plans, moved as `walk` moves those of one.
+class _Ran(NamedTuple):
+    """What clocks show at the end. [s]"""
 
-    A copy of a repeat turns clocks into maxima of sums of clocks. Where every maximum is decided by
-    the same side in two copies, and each clock advances alike in both, all copies between them do
-    the same: leads change by the same from copy to copy, and what has one sign at both ends has it
-    in between. So copies are leapt over, and the one behind the leap is the proof.
-    """
-
-    prices: ManyPrices
-    overlaps: bool
-    more: Array
-    """Micro-steps beyond those that the script tells. [count]"""
-    clocks: dict[str, Array] = field(default_factory=dict)
-    """When each stream is free, and when what bears a mark has ended. [s]"""
-    waited: Array = 0.0
-    """What the compute stream waited for other streams so far, or was taken by them. [s]"""
-    slowed: Array = 0.0
-    """How much longer its kernels took beside collectives. [s]"""
-    decisions: list[Array] | None = None
-    """Kept while the copy of a repeat is to be compared with another one."""
-    tolerance: Array = 0.0
-    """Lead below which both sides are equally late. [s]"""
-
-    @property
-    def end(self) -> Array:
-        """When the last stream is done. [s]"""
-        return reduce(np.maximum, self.clocks.values(), 0.0)
-
-    def run(self, items: tuple[Item, ...]) -> None:
-        for item in items:
-            if isinstance(item, Event):
-                self._pass(item)
-            else:
-                self._repeat(item)
-
-    def _pass(self, event: Event) -> None:
-        price, clocks, later = self.prices[event], self.clocks, self._later
-        stream = event.stream if self.overlaps else "compute"
-        ready = free = clocks.get(stream, 0.0)
-        for name in event.waits:
-            ready = later(ready, clocks.get(name, 0.0))
-        if price.line:
-            ready = later(ready, clocks.get(price.line, 0.0) - price.kernels)
-        begun = clocks.get(HOST, 0.0)
-        issued = clocks[HOST] = begun + price.issue
-        start = later(ready, begun)
-        end = start + price.seconds
-        if stream == "compute" and not price.line:
-            end = end + self._slowdown(start, price.seconds)
-        clocks[stream] = end = later(end, issued)
-        if price.line:
-            clocks[price.line] = end
-        if event.mark:
-            clocks[event.mark] = end
-        if stream in SENDING:
-            clocks[SENT] = later(clocks.get(SENT, 0.0), end)
-        if event.stream != stream:
-            self.waited = self.waited + (end - free)
-        elif stream == "compute":
-            self._wait(ready, free, price.sent + price.moved)
-
-    def _wait(self, ready: Array, free: Array, elsewhere: Array) -> None:
-        for each in (0.0 if ready is free else ready - free, elsewhere):
-            if not (isinstance(each, float) and each == 0.0):
-                self.waited = self.waited + each
-
-    def _slowdown(self, start: Array, seconds: Array) -> Array:
-        """Return by how much kernels take longer for the collectives that run beside them. [s]"""
-        if SENT not in self.clocks or (isinstance(seconds, float) and not seconds):
-            return 0.0
-        beside = self._later(self.clocks[SENT] - start, 0.0)
-        if self.decisions is not None:
-            self._later(beside, seconds)
-        slowed = self.prices.slowdown * np.minimum(beside, seconds)
-        self.slowed = self.slowed + slowed
-        return slowed
-
-    def _later(self, clock: Array, other: Array) -> Array:
-        if self.decisions is not None:
-            self.decisions.append(clock - other > -self.tolerance)
-        return np.maximum(clock, other)
-
-    def _repeat(self, repeat: Repeat) -> None:
-        left = np.asarray(repeat.times + self.more * repeat.micro_steps)
-        told = Told(self.decisions)
-        last = self._copy(repeat.items, left > 0, decides=told.asked)
-        told.add(last, left > 0)
-        left = left - 1
-        while (left > 0).any():
-            earlier, last = last, self._copy(repeat.items, left > 0, decides=True)
-            told.add(last, left > 0)
-            left = left - (left > 0)
-            if (left > 0).any():
-                even = alike(earlier.moves, last.moves, self.tolerance)
-                left = left - self._leap(repeat.items, last, left * even, told)
-
-    def _leap(self, items: tuple[Item, ...], last: Copy, left: Array, told: Told) -> Array:
-        """Leap over as many copies as do what the last one did; return how many are done with."""
-        done, ahead = np.zeros_like(left), np.maximum(left - 1, 0)
-        while (ahead > 0).any():
-            before = self._state()
-            for name, advance in last.moves.clocks.items():
-                self.clocks[name] = self.clocks[name] + ahead * advance
-            copy = self._copy(items, ahead > 0, decides=True)
-            proved = (ahead > 0) & same(last, copy, self.tolerance)
-            self.waited = self.waited + ahead * (last.moves.waited + copy.moves.waited) / 2
-            self.slowed = self.slowed + ahead * (last.moves.slowed + copy.moves.slowed) / 2
-            self._keep(before, proved)
-            leapt = proved * (ahead + 1)
-            told.add(copy, leapt)
-            done = done + leapt
-            ahead = np.where(proved, 0, ahead // 2)
-        return done
-
-    def _copy(self, items: tuple[Item, ...], active: Array, *, decides: bool) -> Copy:
-        """Run one copy, for the plans that still have one to run."""
-        before, outer = self._state(), self.decisions
-        self.decisions = [] if decides else None
-        self.tolerance = STEADY * self.end
-        if FEW * np.count_nonzero(active) < np.size(active):
-            self._run_for(active, items)
-        else:
-            self.run(items)
-            if not active.all():
-                self._keep(before, active)
-        copy = Copy(self._since(before), self.decisions or [])
-        self.decisions = outer
-        return copy
-
-    def _run_for(self, active: Array, items: tuple[Item, ...]) -> None:
-        """Run for few of the plans, taken out and put back."""
-        shape = np.broadcast_shapes(active.shape, np.shape(self.end))
-        places = np.flatnonzero(np.broadcast_to(active, shape))
-
-        def taken(values: Array) -> Array:
-            return np.broadcast_to(values, shape).ravel()[places] if np.ndim(values) else values
-
-        def put(values: Array, whole: Array) -> Array:
-            whole.ravel()[places] = values
-            return whole
-
-        def among(values: Array) -> Array:
-            return np.array(np.broadcast_to(values, shape), order="C")
-
-        few = replace(
-            self,
-            prices=self.prices.of(places % shape[-1]),
-            more=taken(self.more),
-            clocks={name: taken(clock) for name, clock in self.clocks.items()},
-            waited=taken(self.waited),
-            slowed=taken(self.slowed),
-            tolerance=taken(self.tolerance),
-        )
-        few.run(items)
-        for name, clock in few.clocks.items():
-            self.clocks[name] = put(clock, among(self.clocks.get(name, 0.0)))
-        self.waited = put(few.waited, among(self.waited))
-        self.slowed = put(few.slowed, among(self.slowed))
-        if few.decisions is not None:
-            self.decisions = [
-                put(each, np.zeros(shape, np.asarray(each).dtype)) for each in few.decisions
-            ]
-
-    def _state(self) -> State:
-        return State(dict(self.clocks), self.waited, self.slowed)
-
-    def _since(self, before: State) -> State:
-        clocks = {name: clock - before.clocks.get(name, 0.0) for name, clock in self.clocks.items()}
-        return State(clocks, self.waited - before.waited, self.slowed - before.slowed)
-
-    def _keep(self, before: State, those: Array) -> None:
-        """Take back what was done, but for those plans."""
-        for name, clock in self.clocks.items():
-            self.clocks[name] = np.where(those, clock, before.clocks.get(name, 0.0))
-        self.waited = np.where(those, self.waited, before.waited)
-        self.slowed = np.where(those, self.slowed, before.slowed)
+    end: Array
+    compute: Array
+    """What the compute stream was busy, or waited for its host."""
+    idle: Array
+    """The part in which it waited for its host."""
 
 
 def timings(
-    script: Script, prices: ManyPrices, *, more: Array = 0, overlaps: bool = True
+    parts: Sequence[Part],
+    kinds: dict[str, Array],
+    *,
+    more: Array = 0,
+    overlaps: bool = True,
 ) -> Timing:
-    """Run a script on the clocks of many plans: `walk` for each of them, all at once.
+    """Run scripts on the clocks of many plans: `walk` for each of them, all at once.
 
     Parameters
     ----------
-    script
-        A step whose sizes are numbers, or arrays over batches.
-    prices
-        What its events take on each machine.
+    parts
+        Plans, script by script; the scripts have one shape.
+    kinds
+        `totals` of all these plans, side by side. [s]
     more
-        Micro-steps beyond the four that the script tells, broadcast against [batches x machines].
+        Micro-steps beyond the four that a script tells, broadcast against the plans.
     overlaps
         Whether collectives run beside the compute stream.
 
     Returns
     -------
     Timing
-        Its fields are arrays over [batches x machines], or numbers. [s]
+        Its fields are arrays over plans, or numbers. [s]
 
     """
-    ran = _run(script, prices, more, overlaps=overlaps)
+    kinds = dict(kinds)
+    kernels = kinds.pop("kernels_seconds")
+    ran = _run(parts, kernels, more, overlaps=overlaps)
+    waits: Array = 0.0
+    if np.any(kinds["offload_seconds"]):
+        without = [part._replace(prices=part.prices.without_offload()) for part in parts]
+        other = _run(without, kernels, more, overlaps=overlaps)
+        waits = ran.end - ran.compute - (other.end - other.compute)
+    return Timing(
+        step_seconds=ran.end,
+        compute_seconds=ran.compute,
+        host_seconds=ran.idle,
+        exposed_offload_seconds=np.maximum(0.0, waits),
+        **kinds,
+    )
+
+
+def totals(script: Script, prices: ManyPrices, more: Array) -> dict[str, Array]:
+    """Sum up the seconds of each kind, of all plans. [s]"""
     kinds = sums(script.calls(), prices)
     if np.any(more):
         further = sums(of_micro_steps(script), prices)
         kinds = {name: kinds[name] + more * further[name] for name in kinds}
-    kernels = kinds.pop("kernels_seconds")
-    compute = ran.clocks["compute"] - ran.waited
-    waits: Array = 0.0
-    if np.any(kinds["offload_seconds"]):
-        other = _run(script, prices.without_offload(), more, overlaps=overlaps)
-        waits = ran.end - compute - (other.end - other.clocks["compute"] + other.waited)
-    return Timing(
-        step_seconds=ran.end,
-        compute_seconds=compute,
-        host_seconds=compute - kernels - ran.slowed,
-        exposed_offload_seconds=np.maximum(0.0, waits),
-        **kinds,
-    )
+    return kinds
 
 
 def of_micro_steps(script: Script) -> Iterator[tuple[Event, int]]:
@@ -256,7 +88,17 @@ def of_micro_steps(script: Script) -> Iterator[tuple[Event, int]]:
             yield from Script(resident=(), items=item.items).calls()
 
 
-def _run(script: Script, prices: ManyPrices, more: Array, *, overlaps: bool) -> _Clocks:
-    clocks = _Clocks(prices, overlaps, more)
-    clocks.run(script.items)
-    return clocks
+def _run(parts: Sequence[Part], kernels: Array, more: Array, *, overlaps: bool) -> _Ran:
+    clocks = ManyClocks(SomePrices(parts), overlaps, more)
+    clocks.run(parts[0].script.items)
+    end, compute = clocks.end, clocks.clocks["compute"] - clocks.waited
+    idle = compute - kernels - clocks.slowed
+    if np.any(clocks.left):
+        several = np.broadcast_to(more, clocks.left.shape)
+        end, compute, idle = (
+            np.array(np.broadcast_to(each, several.shape)) for each in (end, compute, idle)
+        )
+        for place in zip(*np.nonzero(clocks.left), strict=True):
+            walk = alone(parts, place[-1], int(several[place]), overlaps=overlaps)
+            end[place], compute[place], idle[place] = walk.end, walk.compute, walk.idle
+    return _Ran(end, compute, idle)

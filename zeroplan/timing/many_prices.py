@@ -16,7 +16,7 @@ from zeroplan.timing.host import HostPrice
 from zeroplan.timing.prices import EventPrice, Prices
 from zeroplan.workload.changes import Step
 
-__all__ = ["Array", "Machine", "ManyPrices"]
+__all__ = ["Array", "Machine", "ManyPrices", "OnGpus", "varies"]
 
 Array = Any
 """A numpy array, or a number that stands for one."""
@@ -31,6 +31,47 @@ class Machine:
     offload: OffloadPrice
 
 
+def varies(value: Array) -> bool:
+    """Whether plans differ in a figure."""
+    return isinstance(value, np.ndarray)
+
+
+class OnGpus:
+    """What operations take on the GPUs of machines, for many batches.
+
+    It holds for every number of these GPUs.
+    """
+
+    def __init__(
+        self, machines: Sequence[Machine], host: HostPrice, batches: int, *, fuses: bool
+    ) -> None:
+        self.machines, self.batches = machines, batches
+        gpus, self._gpu_of = _distinct([(each.gpu, each.offload) for each in machines])
+        wires = machines[0].wires  # no operation is sent
+        self.prices = [Prices(Works(gpu, fuses), wires, host, offload) for gpu, offload in gpus]
+        self._known: dict[int, tuple[Work, float]] = {}
+
+    def serve(self, machines: Sequence[Machine]) -> bool:
+        """Whether other machines have the same GPUs."""
+        ours, theirs = ([(m.gpu, m.offload) for m in each] for each in (self.machines, machines))
+        return ours == theirs
+
+    def steps(self, steps: tuple[Step, ...]) -> tuple[Work, float]:
+        """Return what operations take on the GPUs, and on the hosts, which are alike [s]."""
+        known = self._known.get(id(steps))
+        if known is None:
+            each = [prices.steps(steps) for prices in self.prices]
+            done, issue = each[0]
+            kinds = ("seconds", "matmul_seconds", "attention_seconds")
+            joined = {kind: self.joined([getattr(w, kind) for w, _ in each]) for kind in kinds}
+            known = self._known[id(steps)] = replace(done, **joined), issue
+        return known
+
+    def joined(self, values: list[Array]) -> Array:
+        """Spread figures of the GPUs over [batches x machines]."""
+        return _joined(values, self._gpu_of, self.batches)
+
+
 class ManyPrices(dict[Event, EventPrice]):
     """What events take, found when it is first asked for.
 
@@ -38,61 +79,44 @@ class ManyPrices(dict[Event, EventPrice]):
     fastest.
     """
 
-    def __init__(
-        self, machines: Sequence[Machine], host: HostPrice, batches: int, *, fuses: bool
-    ) -> None:
+    def __init__(self, machines: Sequence[Machine], on_gpus: OnGpus) -> None:
         super().__init__()
-        self.batches = batches
-        self.machines = machines
-        self._gpus, self._gpu_of = _distinct([(each.gpu, each.offload) for each in machines])
+        self.machines, self.on_gpus, self.offloads = machines, on_gpus, True
         self._wires, self._wires_of = _distinct([each.wires for each in machines])
-        self._on_gpus = [
-            Prices(Works(gpu, fuses), self._wires[0], host, offload) for gpu, offload in self._gpus
-        ]
-        self.slowdown = self._by_gpu([each.works.gpu.overlap_slowdown for each in self._on_gpus])
+        slowdowns = [each.works.gpu.overlap_slowdown for each in on_gpus.prices]
+        self.slowdown = on_gpus.joined(slowdowns)
         """Share by which kernels take longer beside a collective. [1]"""
-        self._steps: dict[int, tuple[Work, float]] = {}
         self._collectives: dict[object, Array] = {}
-
-    def of(self, plans: Array) -> "ManyPrices":
-        """Return the prices of some of the plans, by their place in [batches x machines]."""
-        return _SomePrices(self, plans)
 
     def without_offload(self) -> "ManyPrices":
         """Return the same prices, where nothing that leaves the GPU takes time."""
-        free = ManyPrices.__new__(ManyPrices)
-        free.__dict__ |= self.__dict__
-        free._on_gpus = [replace(each, offload=None) for each in self._on_gpus]  # noqa: SLF001
+        free = ManyPrices(self.machines, self.on_gpus)
+        free.offloads = False
         return free
 
     def __missing__(self, event: Event) -> EventPrice:
         """Price an event on every machine."""
-        done, issue = self._work(event.steps)
+        gpus = self.on_gpus.prices
+        done, issue = self.on_gpus.steps(event.steps)
         call, traffic = event.collective, event.traffic_bytes
-        copies = [traffic / each.works.gpu.bytes_per_second for each in self._on_gpus]
-        moves = [each.moved(event.transfer, each.steps(event.steps)[0]) for each in self._on_gpus]
-        kernels, moved = done.seconds + self._by_gpu(copies), self._by_gpu(moves)
+        kernels, moved = done.seconds, 0.0
+        if varies(traffic) or traffic:
+            copies = [traffic / each.works.gpu.bytes_per_second for each in gpus]
+            kernels = _sum(kernels, self.on_gpus.joined(copies))
+        leaves = event.transfer is not None or varies(done.moved_bytes) or done.moved_bytes
+        if self.offloads and leaves:
+            moved = self.on_gpus.joined([each.moved(event.transfer, done) for each in gpus])
         sent = 0.0 if call is None else self._collective(call)
         price = self[event] = EventPrice(
-            seconds=kernels + sent + moved,
+            seconds=_sum(kernels, sent, moved),
             kernels=kernels,
             sent=sent,
             moved=moved,
-            issue=issue + self._on_gpus[0].host.event_seconds(event, done),
+            issue=issue + gpus[0].host.event_seconds(event, done),
             line="" if call is None else f"communicator of {call.group.name}",
             work=done,
         )
         return price
-
-    def _work(self, steps: tuple[Step, ...]) -> tuple[Work, float]:
-        """Join the work of all GPUs; hosts are alike."""
-        if id(steps) not in self._steps:
-            each = [prices.steps(steps) for prices in self._on_gpus]
-            done, issue = each[0]
-            kinds = ("seconds", "matmul_seconds", "attention_seconds")
-            joined = {kind: self._by_gpu([getattr(w, kind) for w, _ in each]) for kind in kinds}
-            self._steps[id(steps)] = replace(done, **joined), issue
-        return self._steps[id(steps)]
 
     def _collective(self, call: Collective) -> Array:
         # An array of sizes has no hash; its script keeps it alive.
@@ -103,52 +127,23 @@ class ManyPrices(dict[Event, EventPrice]):
         key = call.name, call.group, sizes
         if key not in self._collectives:
             seconds = [collective_seconds(call, wires) for wires in self._wires]
-            self._collectives[key] = self._joined(seconds, self._wires_of)
+            self._collectives[key] = _joined(seconds, self._wires_of, self.on_gpus.batches)
         return self._collectives[key]
 
-    def _by_gpu(self, values: list[Array]) -> Array:
-        return self._joined(values, self._gpu_of)
 
-    def _joined(self, values: list[Array], place_of: list[int]) -> Array:
-        """Spread figures of GPUs or links, each a number or an array over batches."""
-        if all(np.ndim(value) == 0 for value in values):
-            if len(set(values)) == 1:
-                return values[0]
-            return np.tile(np.asarray(values)[place_of], self.batches)
-        columns = [np.broadcast_to(value, (self.batches,)) for value in values]
-        return np.stack(columns, axis=1)[:, place_of].ravel()
+def _joined(values: list[Array], place_of: list[int], batches: int) -> Array:
+    """Spread figures of GPUs or links, each a number or an array over batches."""
+    if not any(map(varies, values)):
+        if len(set(values)) == 1:
+            return values[0]
+        return np.tile(np.asarray(values)[place_of], batches)
+    columns = [np.broadcast_to(value, (batches,)) for value in values]
+    return np.stack(columns, axis=1)[:, place_of].ravel()
 
 
-class _SomePrices(ManyPrices):
-    """Prices of some plans, taken from those of all."""
-
-    def __init__(self, whole: ManyPrices, plans: Array) -> None:
-        dict.__init__(self)
-        self.whole, self.plans = whole, plans
-        self.slowdown = self._taken(whole.slowdown)
-
-    def without_offload(self) -> ManyPrices:
-        """Return the same prices, where nothing that leaves the GPU takes time."""
-        return _SomePrices(self.whole.without_offload(), self.plans)
-
-    def __missing__(self, event: Event) -> EventPrice:
-        """Take an event's price."""
-        price = self.whole[event]
-        found = self[event] = price._replace(
-            seconds=self._taken(price.seconds),
-            kernels=self._taken(price.kernels),
-            sent=self._taken(price.sent),
-            moved=self._taken(price.moved),
-            work=replace(
-                price.work,
-                matmul_seconds=self._taken(price.work.matmul_seconds),
-                attention_seconds=self._taken(price.work.attention_seconds),
-            ),
-        )
-        return found
-
-    def _taken(self, values: Array) -> Array:
-        return values[self.plans] if np.ndim(values) else values
+def _sum(*seconds: Array) -> Array:
+    """Add up what takes time at all."""
+    return sum([each for each in seconds if varies(each) or each], start=0.0)
 
 
 def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:

@@ -12,9 +12,9 @@ from zeroplan.schedule.events import Event, Item, Repeat, Script, Stream
 from zeroplan.timing.host import NO_HOST, HostPrice
 from zeroplan.timing.prices import EventPrice, Free, Prices
 from zeroplan.timing.steady import Copy, carried, even_copies, moved_on, total
-from zeroplan.units import Size
+from zeroplan.units import Size, some
 
-__all__ = ["HOST", "SENDING", "Span", "Timing", "spans", "sums", "walk"]
+__all__ = ["HOST", "SENDING", "Span", "Timing", "Walk", "spans", "sums", "walk"]
 
 SENDING: Final = ("all-gather", "reduce-scatter", "all-reduce")
 """Streams of collectives."""
@@ -64,8 +64,12 @@ class Span:
 
 
 @dataclass(slots=True)
-class _Walk:
-    prices: Prices
+class Walk:
+    """Runs the items of a script, one event after the other."""
+
+    prices: Mapping[Event, EventPrice]
+    slowdown: float
+    """Share by which kernels take longer beside a collective. [1]"""
     overlaps: bool
     clocks: dict[str, float] = field(default_factory=dict)
     """When each stream is free, and when what bears a mark has ended. [s]"""
@@ -82,6 +86,7 @@ class _Walk:
         return max(self.clocks.values(), default=0.0)
 
     def run(self, items: tuple[Item, ...]) -> None:
+        """Run items of a script one after the other, and of equal copies no more than it takes."""
         for item in items:
             if isinstance(item, Event):
                 self.take(item)
@@ -153,7 +158,7 @@ class _Walk:
             if name in self.clocks:
                 busy = self._later(busy, self.clocks[name])
         self._later(busy, end)
-        return self.prices.works.gpu.overlap_slowdown * (min(busy, end) - start)
+        return self.slowdown * (min(busy, end) - start)
 
     def _later(self, clock: float, other: float) -> float:
         """Return the later of two times and note by how much the first one is."""
@@ -208,7 +213,7 @@ def spans(script: Script, prices: Prices, *, overlaps: bool = True) -> Iterator[
 
     The last end is the `step_seconds` of `walk`.
     """
-    ran = _Walk(prices, overlaps)
+    ran = _begun(prices, overlaps=overlaps)
     for event, block in script.unrolled():
         start, end = ran.take(event)
         ran.leads.clear()
@@ -216,10 +221,14 @@ def spans(script: Script, prices: Prices, *, overlaps: bool = True) -> Iterator[
         yield Span(event=event, block=block, stream=stream, start_seconds=start, end_seconds=end)
 
 
-def _run(script: Script, prices: Prices, *, overlaps: bool) -> _Walk:
-    walk = _Walk(prices, overlaps)
+def _run(script: Script, prices: Prices, *, overlaps: bool) -> Walk:
+    walk = _begun(prices, overlaps=overlaps)
     walk.run(script.items)
     return walk
+
+
+def _begun(prices: Prices, *, overlaps: bool) -> Walk:
+    return Walk(prices, prices.works.gpu.overlap_slowdown, overlaps)
 
 
 def sums(calls: Iterable[tuple[Event, int]], prices: Mapping[Event, EventPrice]) -> dict[str, Size]:
@@ -228,13 +237,16 @@ def sums(calls: Iterable[tuple[Event, int]], prices: Mapping[Event, EventPrice])
     communication = offload = matmul = attention = optimizer = all_kernels = zero
     for event, times in calls:
         _, kernels, sent, moved, _, _, work = prices[event]
-        communication = communication + times * sent
-        offload = offload + times * moved
+        if event.collective is not None:
+            communication = communication + times * sent
+        if event.transfer is not None or some(work.moved_bytes):
+            offload = offload + times * moved
         on_gpu = event.stream == "compute"
         if on_gpu:
+            all_kernels = all_kernels + times * kernels
+        if on_gpu and event.steps:
             matmul = matmul + times * work.matmul_seconds
             attention = attention + times * work.attention_seconds
-            all_kernels = all_kernels + times * kernels
         if event.phase == "optimizer":
             optimizer = optimizer + times * (moved + kernels * on_gpu)
     return {

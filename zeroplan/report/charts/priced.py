@@ -59,15 +59,15 @@ def points(values: Mapping[str, object], profiles: Path | None = None) -> list[P
     """
     space = space_of(values, profiles=profiles)
     refused: list[str] = []
-    found = [point for structure in space.structures() for point in _of(space, structure, refused)]
+    found = [point for family in space.families() for point in _of(space, family, refused)]
     if not found:
         raise SpecError(f"nothing to draw; the first reason: {refused[0]}")
     return found
 
 
-def _of(space: Space, structure: dict[str, object], refused: list[str]) -> Iterator[Point]:
+def _of(space: Space, family: list[dict[str, object]], refused: list[str]) -> Iterator[Point]:
     catalogue = load_catalogue(space.profiles)
-    for block in blocks(space, structure):
+    for block in blocks(space, family):
         if isinstance(block, Block):
             size = block.figures.verdict.size
             yield from (_point(block, place, catalogue) for place in range(size))

@@ -1,0 +1,173 @@
+"""Plans of several scripts that share a walk, since only their sizes differ.
+
+A strategy's script on 64 GPUs is that on 128 with other sizes: the same streams, waits and repeats.
+Their plans stand side by side in one array.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zeroplan.records import replace
+from zeroplan.schedule.events import Event, Item, Repeat, Script
+from zeroplan.timing.many_prices import Array, ManyPrices, varies
+from zeroplan.timing.prices import EventPrice
+from zeroplan.timing.walk import Walk
+
+__all__ = ["Part", "SomePrices", "Takes", "alone", "shape_of"]
+
+
+class Part(NamedTuple):
+    """Plans of one script."""
+
+    script: Script
+    prices: ManyPrices
+    plans: Array
+    """Their places in [batches x machines]."""
+
+
+class Take(NamedTuple):
+    """What one event takes, as the clocks of many plans read it. [s]"""
+
+    seconds: Array
+    kernels: Array
+    elsewhere: Array
+    """Its collective, and what it moves outside the GPU's memory."""
+    issue: Array
+    line: str
+    """Name of the clock of the communicator that it uses, if any."""
+
+
+class Takes(dict[Event, Take]):
+    """What events take, found when it is first asked for."""
+
+    slowdown: Array
+    """Share by which kernels take longer beside a collective. [1]"""
+
+    def of(self, plans: Array) -> "Takes":
+        """Return the same for some of the plans, by their place among these."""
+        return _Fewer(self, plans)
+
+
+class SomePrices(Takes):
+    """Prices of the plans of all parts, side by side, by the events of the first part's script."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.parts = parts
+        self.slowdown = self._joined([part.prices.slowdown for part in parts])
+        each = (_events(part.script) for part in parts)
+        self._twins = {twins[0]: twins for twins in zip(*each, strict=True)}
+
+    def __missing__(self, event: Event) -> Take:
+        """Put what an event takes in each part side by side."""
+        pairs = zip(self.parts, self._twins[event], strict=True)
+        prices = [part.prices[twin] for part, twin in pairs]
+        line = prices[0].line
+        found = self[event] = Take(
+            seconds=self._joined([price.seconds for price in prices]),
+            kernels=self._joined([price.kernels for price in prices]) if line else 0.0,
+            elsewhere=self._joined([price.sent + price.moved for price in prices]),
+            issue=self._joined([price.issue for price in prices]),
+            line=line,
+        )
+        return found
+
+    def _joined(self, values: list[Array]) -> Array:
+        """Take the plans of each part; a number where all agree."""
+        if not any(map(varies, values)) and len(set(values)) == 1:
+            return values[0]
+        pairs = zip(self.parts, values, strict=True)
+        columns = [
+            value[part.plans] if varies(value) else np.full(len(part.plans), value)
+            for part, value in pairs
+        ]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+class _Fewer(Takes):
+    """Some of the plans of others."""
+
+    def __init__(self, whole: Takes, plans: Array) -> None:
+        super().__init__()
+        self.whole, self.plans = whole, plans
+        self.slowdown = self._taken(whole.slowdown)
+
+    def __missing__(self, event: Event) -> Take:
+        """Take some of an event's figures."""
+        seconds, kernels, elsewhere, issue, line = self.whole[event]
+        found = self[event] = Take(
+            self._taken(seconds),
+            self._taken(kernels),
+            self._taken(elsewhere),
+            self._taken(issue),
+            line,
+        )
+        return found
+
+    def _taken(self, values: Array) -> Array:
+        return values[self.plans] if varies(values) else values
+
+
+class _OnePlan(dict[Event, EventPrice]):
+    """Prices of one plan, taken from those of all."""
+
+    def __init__(self, whole: ManyPrices, plan: int) -> None:
+        super().__init__()
+        self.whole, self.plan = whole, plan
+
+    def __missing__(self, event: Event) -> EventPrice:
+        """Take an event's price."""
+        price = self.whole[event]
+        found = self[event] = EventPrice(
+            seconds=_at(price.seconds, self.plan),
+            kernels=_at(price.kernels, self.plan),
+            sent=_at(price.sent, self.plan),
+            moved=_at(price.moved, self.plan),
+            issue=_at(price.issue, self.plan),
+            line=price.line,
+            work=price.work,
+        )
+        return found
+
+
+def alone(parts: Sequence[Part], place: int, more: int, *, overlaps: bool) -> Walk:
+    """Walk the script of one plan, by its place in the walk of all, with so many micro-steps more."""
+    for part in parts:
+        if place < len(part.plans):
+            break
+        place -= len(part.plans)
+    plan = part.plans[place]
+    slowdown = _at(part.prices.slowdown, plan)
+    walk = Walk(_OnePlan(part.prices, plan), slowdown, overlaps)
+    walk.run(
+        tuple(
+            replace(item, times=item.times + more)
+            if isinstance(item, Repeat) and item.micro_steps
+            else item
+            for item in part.script.items
+        )
+    )
+    return walk
+
+
+def shape_of(script: Script) -> tuple[Any, ...]:
+    """Return what two scripts have in common where only their sizes differ."""
+    numbers = {event: number for number, event in enumerate(_events(script))}
+    return tuple(_shape(item, numbers) for item in script.items)
+
+
+def _shape(item: Item, numbers: dict[Event, int]) -> tuple[Any, ...]:
+    if isinstance(item, Event):
+        group = item.collective and item.collective.group.name
+        return numbers[item], item.stream, item.waits, item.mark, group
+    return item.times, item.micro_steps, *(_shape(each, numbers) for each in item.items)
+
+
+def _events(script: Script) -> list[Event]:
+    return list(dict.fromkeys(event for event, _ in script.calls()))
+
+
+def _at(values: Array, place: int) -> float:
+    return float(values[place] if varies(values) else values)
