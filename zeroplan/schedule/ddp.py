@@ -144,9 +144,7 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
             name="broadcast", group=plan.groups.world, input_bytes=size, output_bytes=size
         )
         recorder.emit("broadcast buffers", "DDP", stream="all-reduce", collective=collective)
-    for index in plan.walk_forward(recorder):
-        for part in plan.forward_parts(index):
-            recorder.compute("forward", plan.owner(index), part)
+    plan.write_forward(recorder)
     copies = tuple(plan.cached_copies())
     if copies:
         recorder.emit("leave autocast", "weight copies", changes=copies)

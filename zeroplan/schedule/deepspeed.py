@@ -15,6 +15,7 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     flat_parameters,
     fresh_category,
+    forward,
     frozen_bytes,
     transient,
     wire_itemsize,
@@ -22,7 +23,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.reference import reference_forward, reference_model
+from zeroplan.schedule.reference import reference_model
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
@@ -94,7 +95,7 @@ def _whole_gradients_script(step: _Step) -> Script:
     plan = step.plan
     for times, _ in micro_steps(plan.micro_steps):
         with step.recorder.repeat(times, micro_steps=True):
-            _forward(step)
+            forward(step.recorder, plan)
             _backward(step)
     _reduce(step)
     step.recorder.phase = "optimizer"
@@ -121,14 +122,6 @@ def _resident(step: _Step) -> tuple[Change, ...]:
         ]
     frozen = Change("parameters", "frozen parameters", frozen_bytes(plan))
     return (frozen, *states, *reference_model(plan), *inputs_and_buffers(plan))
-
-
-def _forward(step: _Step) -> None:
-    step.recorder.phase = "forward"
-    reference_forward(step.recorder, step.plan)
-    for index in step.plan.walk_forward(step.recorder):
-        for part in step.plan.forward_parts(index):
-            step.recorder.compute("forward", step.plan.owner(index), part)
 
 
 def _backward(step: _Step) -> None:

@@ -15,6 +15,7 @@ from zeroplan.schedule.deepspeed_common import (
     collective,
     flat_parameters,
     fresh_category,
+    forward,
     frozen_bytes,
     in_running_order,
     transient,
@@ -26,7 +27,7 @@ from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, 
 from zeroplan.schedule.events import Recorder, Script
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.reference import reference_forward, reference_model
+from zeroplan.schedule.reference import reference_model
 from zeroplan.schedule.stretches import micro_steps, periods
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
@@ -57,7 +58,7 @@ def bucket_script(plan: Plan) -> Script:
     )
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times, micro_steps=True):
-            _forward(step)
+            forward(recorder, plan)
             _backward(step, last=last)
     _update(step)
     return Script(
@@ -81,14 +82,6 @@ def _resident(step: Step) -> tuple[Change, ...]:
         *reference_model(step.plan),
         *inputs_and_buffers(step.plan),
     )
-
-
-def _forward(step: Step) -> None:
-    step.recorder.phase = "forward"
-    reference_forward(step.recorder, step.plan)
-    for index in step.plan.walk_forward(step.recorder):
-        for part in step.plan.forward_parts(index):
-            step.recorder.compute("forward", step.plan.owner(index), part)
 
 
 def _backward(step: Step, *, last: bool) -> None:

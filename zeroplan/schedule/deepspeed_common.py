@@ -9,8 +9,9 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, CollectiveName
+from zeroplan.schedule.events import Collective, CollectiveName, Recorder
 from zeroplan.schedule.plan import Plan
+from zeroplan.schedule.reference import reference_forward
 from zeroplan.sharding.groups import Group
 from zeroplan.sharding.layout import flat_shard_elements, unique
 from zeroplan.units import DTYPE_BYTES, Size, round_up
@@ -27,6 +28,7 @@ __all__ = [
     "collective",
     "flat_parameters",
     "fresh_category",
+    "forward",
     "frozen_bytes",
     "gradient_itemsize",
     "in_running_order",
@@ -139,6 +141,13 @@ def frozen_bytes(plan: Plan) -> int:
     """Sum the frozen parameters, each in a storage of its own [B]."""
     stored = plan.dtypes.stored
     return int(sum(round_up(p.elements * stored(p)) * times for p, times in plan.frozen))
+
+
+def forward(recorder: Recorder, plan: Plan) -> None:
+    """Write the forward of ZeRO-2 and less down: every rank has the parameters."""
+    recorder.phase = "forward"
+    reference_forward(recorder, plan)
+    plan.write_forward(recorder)
 
 
 def _owned(plan: Plan, *, trained: bool) -> list[tuple[Parameter, ...]]:

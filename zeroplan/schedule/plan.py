@@ -199,6 +199,12 @@ class Plan:
         )
         return replace(loss, changes=changes)
 
+    def write_forward(self, recorder: Recorder) -> None:
+        """Write a forward down in which no parameter has to be gathered."""
+        for index in self.walk_forward(recorder):
+            for part in self.forward_parts(index):
+                recorder.compute("forward", self.owner(index), part)
+
     def backward_parts(self, index: int) -> tuple[Segment, Segment]:
         """Join a unit's backward in two: the loss down to the model's output, and the rest."""
         unit, mode = self.units[index], self.checkpointing(index)
