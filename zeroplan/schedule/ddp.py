@@ -120,9 +120,8 @@ def data_parallel_script(
         _drop_gradients(step, "zero_grad", plan.parameters)
     held = plan.dtypes
     trained = sum(round_up(n * held.parameter) * times for n, times in stored)
-    frozen = sum(round_up(p.elements * held.stored(p)) * times for p, times in plan.frozen)
     resident = (
-        Change("parameters", "all", trained + frozen),
+        Change("parameters", "all", trained + plan.frozen_bytes),
         Change("gradients", "gradient buckets", step.buckets_bytes),
         *(_gradients(plan, plan.parameters) if apart else []),
         *torch_state_changes(updated, held),

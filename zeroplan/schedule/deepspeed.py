@@ -16,7 +16,6 @@ from zeroplan.schedule.deepspeed_common import (
     flat_parameters,
     fresh_category,
     forward,
-    frozen_bytes,
     transient,
     wire_itemsize,
 )
@@ -120,7 +119,7 @@ def _resident(step: _Step) -> tuple[Change, ...]:
             Change("parameters", "parameters", step.each(held.parameter)),
             *state_changes(plan.pieces, held),
         ]
-    frozen = Change("parameters", "frozen parameters", frozen_bytes(plan))
+    frozen = Change("parameters", "frozen parameters", plan.frozen_bytes)
     return (frozen, *states, *reference_model(plan), *inputs_and_buffers(plan))
 
 

@@ -16,7 +16,6 @@ from zeroplan.schedule.deepspeed_common import (
     flat_parameters,
     fresh_category,
     forward,
-    frozen_bytes,
     in_running_order,
     transient,
     unit_starts,
@@ -77,7 +76,7 @@ def _resident(step: Step) -> tuple[Change, ...]:
         states = [Change("reduce_scatter_buffers", "gradient on its way to the host", way)]
     return (
         Change("parameters", "flat parameters", flat),
-        Change("parameters", "frozen parameters", frozen_bytes(step.plan)),
+        Change("parameters", "frozen parameters", step.plan.frozen_bytes),
         *states,
         *reference_model(step.plan),
         *inputs_and_buffers(step.plan),

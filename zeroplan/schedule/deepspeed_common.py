@@ -29,7 +29,6 @@ __all__ = [
     "flat_parameters",
     "fresh_category",
     "forward",
-    "frozen_bytes",
     "gradient_itemsize",
     "in_running_order",
     "transient",
@@ -135,12 +134,6 @@ def unit_starts(plan: Plan, *, trained: bool = False) -> tuple[int, ...]:
     Equal blocks share their parameters, so a parameter is known by its place.
     """
     return tuple(accumulate(map(len, _owned(plan, trained=trained)), initial=0))
-
-
-def frozen_bytes(plan: Plan) -> int:
-    """Sum the frozen parameters, each in a storage of its own [B]."""
-    stored = plan.dtypes.stored
-    return int(sum(round_up(p.elements * stored(p)) * times for p, times in plan.frozen))
 
 
 def forward(recorder: Recorder, plan: Plan) -> None:

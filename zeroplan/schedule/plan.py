@@ -98,6 +98,12 @@ class Plan:
         return [(p, times) for p, times in self.parameters if not p.trainable]
 
     @property
+    def frozen_bytes(self) -> int:
+        """Those, each in a storage of its own. [B]"""
+        stored = self.dtypes.stored
+        return int(sum(round_up(p.elements * stored(p)) * times for p, times in self.frozen))
+
+    @property
     def pieces(self) -> list[Piece]:
         """Every trained parameter as an optimizer sees it that updates whole ones."""
         return [
