@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, replace
-from zeroplan.schedule.events import Collective, Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import (
     Sizes,
     clip_whole,
@@ -139,10 +139,8 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
     buffers = plan.workload.buffers_bytes
     if broadcasts and buffers and plan.groups.world.ranks > 1:
         size = sum(buffers)
-        collective = Collective(
-            name="broadcast", group=plan.groups.world, input_bytes=size, output_bytes=size
-        )
-        recorder.emit("broadcast buffers", "DDP", stream="all-reduce", collective=collective)
+        call = collective("broadcast", plan.groups.world, size)
+        recorder.emit("broadcast buffers", "DDP", stream="all-reduce", collective=call)
     plan.write_forward(recorder)
     copies = tuple(plan.cached_copies())
     if copies:
@@ -226,14 +224,12 @@ def _update(step: _Step, index: int, parameters: tuple[Parameter, ...]) -> None:
 
 
 def _reduce(step: _Step, size: int, copies: int) -> None:
-    world = step.plan.groups.world
-    collective = Collective(name="all_reduce", group=world, input_bytes=size, output_bytes=size)
     step.buckets_bytes += round_up(size) * copies
     step.recorder.emit(
         "all-reduce",
         "gradient bucket",
         stream="all-reduce",
-        collective=collective if world.ranks > 1 else None,
+        collective=collective("all_reduce", step.plan.groups.world, size),
         waits=("compute",),
     )
 

@@ -12,14 +12,13 @@ from zeroplan.records import dataclass
 from zeroplan.schedule.deepspeed_buckets import bucket_script
 from zeroplan.schedule.deepspeed_common import (
     accumulation_itemsize,
-    collective,
     flat_parameters,
-    fresh_category,
     forward,
+    fresh_category,
     transient,
     wire_itemsize,
 )
-from zeroplan.schedule.events import Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.reference import reference_model
@@ -163,9 +162,7 @@ def _reduce(step: _Step) -> None:
             "all-reduce",
             "gradients",
             changes=transient("reduce_scatter_buffers", "gradients", flat, cast),
-            collective=collective(
-                "all_reduce", plan.groups.world, elements * wire, elements * wire
-            ),
+            collective=collective("all_reduce", plan.groups.world, elements * wire),
             traffic_bytes=4 * (flat + cast),
         )
 
@@ -213,7 +210,7 @@ def _clip_fp32(step: _Step) -> None:
     step.recorder.emit(
         "clip gradients",
         "optimizer",
-        collective=collective("all_reduce", step.plan.groups.world, FP32, FP32),
+        collective=collective("all_reduce", step.plan.groups.world, FP32),
         traffic_bytes=3 * step.each(FP32),
     )
 

@@ -12,10 +12,9 @@ from zeroplan.schedule.deepspeed_common import (
     FP64,
     Copies,
     FlatGroup,
-    collective,
     flat_parameters,
-    fresh_category,
     forward,
+    fresh_category,
     in_running_order,
     transient,
     unit_starts,
@@ -23,7 +22,7 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.deepspeed_host import as_run, host_buffers, update_on_host
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
 from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, write
-from zeroplan.schedule.events import Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.reference import reference_model
@@ -192,7 +191,7 @@ def _update(step: Step) -> None:
         recorder.emit(
             "check overflow",
             "optimizer",
-            collective=collective("all_reduce", ranks, 1, 1),
+            collective=collective("all_reduce", ranks, 1),
             traffic_bytes=2 * shard * step.reduction.itemsize,
         )
     recorder.emit(
@@ -201,7 +200,7 @@ def _update(step: Step) -> None:
         changes=transient(
             "temporaries", "fp64 gradient", round_up(max(step.group.fullest_pieces) * FP64)
         ),
-        collective=collective("all_reduce", ranks, FP32, FP32),
+        collective=collective("all_reduce", ranks, FP32),
         traffic_bytes=shard * (step.reduction.itemsize + 2 * FP64),
     )
     recorder.emit(

@@ -9,10 +9,9 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, CollectiveName, Recorder
+from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.reference import reference_forward
-from zeroplan.sharding.groups import Group
 from zeroplan.sharding.layout import flat_shard_elements, unique
 from zeroplan.units import DTYPE_BYTES, Size, round_up
 from zeroplan.workload.changes import Category, Change
@@ -25,10 +24,9 @@ __all__ = [
     "Gradient",
     "Piece",
     "accumulation_itemsize",
-    "collective",
     "flat_parameters",
-    "fresh_category",
     "forward",
+    "fresh_category",
     "gradient_itemsize",
     "in_running_order",
     "transient",
@@ -59,13 +57,6 @@ def gradient_itemsize(plan: Plan) -> int:
 def fresh_category(plan: Plan) -> Category:
     """Return the category of gradients as autograd puts them down."""
     return "unsharded_gradients" if plan.row.divides_gradients else "gradients"
-
-
-def collective(name: CollectiveName, group: Group, sent: Size, kept: Size) -> Collective | None:
-    """Return a call of `sent` bytes in and `kept` bytes out; None where a rank is alone."""
-    if group.ranks == 1:
-        return None
-    return Collective(name=name, group=group, input_bytes=sent, output_bytes=kept)
 
 
 def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...]:

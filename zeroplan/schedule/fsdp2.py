@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, field, replace
-from zeroplan.schedule.events import Collective, Pool, Recorder, Script
+from zeroplan.schedule.events import Pool, Recorder, Script, collective
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
@@ -146,9 +146,7 @@ def _scale_weights(step: _Step) -> None:
             "scales of fp8 weights",
             "optimizer",
             stream="all-reduce",
-            collective=Collective(
-                name="all_reduce", group=ranks, input_bytes=size, output_bytes=size
-            ),
+            collective=collective("all_reduce", ranks, size),
             waits=("compute",),
         )
 

@@ -7,7 +7,7 @@ Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collective
 from collections.abc import Iterable
 
 from zeroplan.records import dataclass, replace
-from zeroplan.schedule.events import Collective, Recorder, Segment, Stream, Transfer
+from zeroplan.schedule.events import Collective, Recorder, Segment, Stream, Transfer, collective
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.offload import copied
 from zeroplan.schedule.optimizer import torch_optimizer_step
@@ -128,9 +128,7 @@ class Reduce:
                 name,
                 stream="all-reduce",
                 changes=gone,
-                collective=Collective(
-                    name="all_reduce", group=replicate, input_bytes=size, output_bytes=size
-                ),
+                collective=collective("all_reduce", replicate, size),
                 waits=("reduce-scatter",),
             )
         self._assign(group, out)
