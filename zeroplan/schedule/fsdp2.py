@@ -24,7 +24,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.reference import ShardedReference
 from zeroplan.schedule.stretches import micro_steps
-from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.layout import dim0_shard_shape
 from zeroplan.sharding.offload import HostBuffer
 from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.workload.changes import Category, Change
@@ -71,7 +71,7 @@ def fsdp2_script(plan: Plan) -> Script:
             _backward(step, last=last)
     recorder.phase = "optimizer"
     ranks = plan.groups.shard.ranks
-    pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
+    pieces = [each._replace(shape=dim0_shard_shape(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
         clip_by_norm_vector(
             recorder,
