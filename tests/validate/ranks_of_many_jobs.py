@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+import torch._dynamo  # before the ranks are forked: each would import it in its first step
 import torch.distributed as dist
 
 from zeroplan.estimation.answer import plan_for
