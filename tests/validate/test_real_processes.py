@@ -4,12 +4,14 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from zeroplan.errors import MissingPartError, RunError
 from zeroplan.validate import validate
+from zeroplan.validate.quiet import quiet
 
 pytestmark = pytest.mark.torch
 
@@ -75,6 +77,8 @@ def test_a_machine_without_a_folder_for_ranks_is_told(
     def full(**_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    with quiet():  # it asks for the folder's type when it is imported
+        import_module("zeroplan.validate.pytorch.real")
     monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
     with pytest.raises(RunError, match="No space left on device; TMPDIR names another"):
         validate(model=llama, backend="cpu", strategy="ddp", **SMALL)
