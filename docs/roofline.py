@@ -22,7 +22,7 @@ def roofline_seconds(run: Run) -> float:
     link = wires.inter if wires.inter.scope == "cluster" else wires.intra
     ring = link.bandwidth_bytes_per_second.value
     phases = {"forward": [0.0, 0.0], "backward": [0.0, 0.0], "optimizer": [0.0, 0.0]}
-    for event, times in run.steps.calls():
+    for event, times in run.step.calls():
         own = phases[event.phase]
         own[0] += times * _flop(event) / rate
         own[0] += times * _bytes(event) / gpu.hbm_bytes_per_second.value

@@ -1,5 +1,6 @@
 """What tests share: a made-up answer, and the skipping of what needs torch where there is none."""
 
+import os
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -22,6 +23,8 @@ from zeroplan.spec.run import Strategy
 from zeroplan.spec.toml import load_spec
 
 GIB = 2**30
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers of xdist share the cores already
 
 settings.register_profile("untimed", deadline=None)  # a busy machine breaks no law
 settings.load_profile("untimed")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from zeroplan.records import dataclass, fields, is_dataclass
-from zeroplan.units import GB, GIB, TERA
+from zeroplan.units import SCALES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,14 +21,6 @@ __all__ = [
     "significant",
     "text",
 ]
-
-_SCALES: Final = {
-    "B": (GIB, "GiB"),
-    "B/s": (GB, "GB/s"),
-    "FLOP/s": (TERA, "TFLOP/s"),
-    "s": (1e-6, "us"),
-    "1": (1, ""),
-}
 
 _WORDS: Final = ' class="words"'
 """Marks columns of words in HTML, for style sheets."""
@@ -80,7 +72,7 @@ def text(cell: Cell) -> str:
 
 def readable(value: float, unit: str) -> str:
     """Return a figure in SI base units as a person reads it."""
-    scale, word = _SCALES.get(unit, (1, unit))
+    scale, word = SCALES.get(unit, (1, unit))
     return f"{significant(value / scale)} {word}".rstrip()
 
 

@@ -21,6 +21,9 @@ __all__ = [
     "INT64",
     "MEGA",
     "MIB",
+    "MICRO",
+    "MILLI",
+    "SCALES",
     "TERA",
     "Guess",
     "Size",
@@ -53,11 +56,22 @@ Size = Any
 MIB: Final = 2**20
 GIB: Final = 2**30
 GB: Final = 10**9
+MICRO: Final = 1e-6
+MILLI: Final = 1e-3
 MEGA: Final = 10**6
 GIGA: Final = 10**9
 TERA: Final = 10**12
 GIGABIT: Final = 10**9 / 8
 """Bytes per second in one Gbit/s."""
+
+SCALES: Final = {
+    "B": (GIB, "GiB"),
+    "B/s": (GB, "GB/s"),
+    "FLOP/s": (TERA, "TFLOP/s"),
+    "s": (MICRO, "us"),
+    "1": (1, ""),
+}
+"""What a person reads for a unit of hardware's figures; programs read SI base units."""
 
 HOUR: Final = 3600
 """[s]"""

@@ -13,6 +13,8 @@ from zeroplan import estimate
 from zeroplan.cli import estimate as estimate_command
 from zeroplan.cli.plan import app
 from zeroplan.errors import MissingPartError, SpecError, UsageError
+from zeroplan.search.record import OBJECTIVES
+from zeroplan.search.space import Space
 
 SMALL = ("-m", "llama-3.2-1b", "-n", "8", "--strategy", "ddp,fsdp2", "-b", "1,64", "--workers", "1")
 
@@ -78,6 +80,27 @@ def test_prices_make_the_cheapest() -> None:
     page = _plan(*SMALL, "--objective", "cheapest", "--price", "2.5")
     assert "Cheapest: " in page
     assert "USD per million tokens" in page
+
+
+@pytest.mark.parametrize("prices", [(), ("--price", "h100-sxm5-80gb=2.5")])
+def test_a_gpu_without_a_price_is_told_before_anything_is_searched(
+    prices: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searched(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Space, "structures", searched)
+    asked = ("--gpu", "h100-sxm5-80gb,a100-sxm4-80gb", "--objective", "cheapest")
+    missing = "a100-sxm4-80gb" if prices else "h100-sxm5-80gb"
+    told = f"--objective cheapest: no price is known for {missing}: .* --price {missing}=2.50"
+    with pytest.raises(UsageError, match=told):
+        _plan(*SMALL, *asked, *prices, "--csv", str(tmp_path / "plans.csv"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_names_every_objective() -> None:
+    told = " ".join(_plan("--help", width="200").split())
+    assert f"What is best: {', '.join(list(OBJECTIVES)[:-1])} or {list(OBJECTIVES)[-1]}." in told
 
 
 def test_a_stopped_search_goes_on(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeroplan import estimate
+from zeroplan.backtesting.collectives import collective_of
 from zeroplan.comm.collectives import collective_seconds, collective_uncertainty
 from zeroplan.comm.fabric import Fabric
 from zeroplan.comm.gloo import on_the_wire
 from zeroplan.estimation.resolve import resolve
 from zeroplan.hardware import Quantity
 from zeroplan.records import replace
-from zeroplan.schedule.events import Collective, CollectiveName
+from zeroplan.schedule.events import CollectiveName
 from zeroplan.sharding.groups import Group, contiguous
 from zeroplan.spec.toml import load_spec
 
@@ -43,16 +44,6 @@ def figure(value: float, unit: str) -> Quantity:
     return Quantity(value=value, unit=unit, kind="fitted", source="judgement", rel_uncertainty=0.2)
 
 
-def call(name: CollectiveName, group: Group, size: int) -> Collective:
-    part = size // group.ranks
-    return Collective(
-        name=name,
-        group=group,
-        input_bytes=part if name == "all_gather" else size,
-        output_bytes=part if name == "reduce_scatter" else size,
-    )
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_rank_sends_what_was_counted_on_a_loopback(ranks: int) -> None:
     """Payload of all ranks over the message: torch 2.13, `/proc/net/dev` less 66 B a packet."""
@@ -64,19 +55,19 @@ def test_a_rank_sends_what_was_counted_on_a_loopback(ranks: int) -> None:
     }
     group = contiguous("world", ranks, 1)
     for name, by_ranks in counted.items():
-        sent = on_the_wire(call(name, group, 12 * 2**20), wires()).wire_bytes  # type: ignore[arg-type]  # a name
+        sent = on_the_wire(collective_of(name, group, 12 * 2**20), wires()).wire_bytes
         assert ranks * sent / (12 * 2**20) == pytest.approx(by_ranks[ranks], rel=1e-3)
 
 
 def test_nccl_reduce_scatters_in_a_ring() -> None:
-    one = call("reduce_scatter", contiguous("world", 4, 1), 2**20)
+    one = collective_of("reduce_scatter", contiguous("world", 4, 1), 2**20)
     assert on_the_wire(one, wires("nccl")) is one
 
 
 @given(st.sampled_from(sorted(RATES)), st.integers(min_value=2**16, max_value=2**30))
 def test_each_collective_has_steps_and_a_rate_of_its_own(name: CollectiveName, size: int) -> None:
     """Between two ranks: one step of a gather or a tree, two of an all-reduce."""
-    one = call(name, contiguous("world", 2, 1), size)
+    one = collective_of(name, contiguous("world", 2, 1), size)
     both = name in ("reduce_scatter", "all_reduce")
     whole = size if both or name == "broadcast" else size / 2
     expected = (1 + both) * STEP + whole / RATES[name]
@@ -88,8 +79,8 @@ def test_ranks_that_share_a_node_share_its_bandwidth() -> None:
     """A replicate group with one rank of each node has an eighth of what all eight have."""
     shared = replace(wires(), gpus_per_node=8)
     strided = Group(name="replicate", ranks=2, nodes=2, ranks_per_node=1)
-    whole = collective_seconds(call("all_reduce", strided, 2**24), wires()) - 2 * STEP
-    part = collective_seconds(call("all_reduce", strided, 2**24), shared) - 2 * STEP
+    whole = collective_seconds(collective_of("all_reduce", strided, 2**24), wires()) - 2 * STEP
+    part = collective_seconds(collective_of("all_reduce", strided, 2**24), shared) - 2 * STEP
     assert part == pytest.approx(8 * whole)
 
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zeroplan.backtesting.collectives import collective_of
 from zeroplan.comm.algorithms import tree_seconds
 from zeroplan.comm.collectives import collective_seconds, inter_node_wire_bytes
 from zeroplan.comm.fabric import Fabric, network_bandwidth, ring_bandwidth
 from zeroplan.comm.protocols import Steps, low_latency_chosen
 from zeroplan.estimation.resolve import resolve
 from zeroplan.records import replace
-from zeroplan.schedule.events import Collective, CollectiveName
+from zeroplan.schedule.events import CollectiveName
 from zeroplan.sharding.groups import Group, contiguous, groups
 from zeroplan.spec.toml import load_spec
 
@@ -82,7 +83,7 @@ def test_more_bytes_take_no_less_time(
 ) -> None:
     group, wires = contiguous("world", 8 * nodes, 8), a100s(link)
     few, many = (
-        collective_seconds(_call(name, group, 8 * nodes * each), wires)
+        collective_seconds(collective_of(name, group, 8 * nodes * each), wires)
         for each in (size, size + more)
     )
     assert few <= many
@@ -102,7 +103,7 @@ def test_fewer_ranks_per_node_have_less_of_its_nics(
         Group(name="replicate", ranks=4 * members, nodes=4, ranks_per_node=members)
         for members in (8, 4, 2, 1)
     ]
-    times = [collective_seconds(_call(name, each, size), wires) for each in groups_]
+    times = [collective_seconds(collective_of(name, each, size), wires) for each in groups_]
     if name != "all_to_all":  # fewer ranks have fewer parts to send out
         assert times[0] < times[-1]
         assert network_bandwidth(groups_[0], wires) > network_bandwidth(groups_[-1], wires)
@@ -114,7 +115,7 @@ def test_an_oversubscribed_network_is_slower_and_a_node_is_not(
 ) -> None:
     thin = replace(a100s(), oversubscription=4.0)
     for nodes, slower in ((1, False), (4, True)):
-        call = _call(name, contiguous("world", 8 * nodes, 8), size)
+        call = collective_of(name, contiguous("world", 8 * nodes, 8), size)
         ratio = collective_seconds(call, thin) / collective_seconds(call, a100s())
         assert 1.5 < ratio <= 4 if slower else ratio == 1
 
@@ -124,7 +125,7 @@ def test_switches_sum_faster_than_a_ring_does() -> None:
     wires = resolve(load_spec(model="70b", gpus=16, gpu="h100-sxm5-80gb", link="ib")).wires
     plain = replace(wires, intra=replace(wires.intra, switch_efficiency=None))
     for ranks in (8, 16):
-        call = _call("all_reduce", contiguous("world", ranks, 8), 2**32)
+        call = collective_of("all_reduce", contiguous("world", ranks, 8), 2**32)
         assert collective_seconds(call, wires) < 0.9 * collective_seconds(call, plain)
         assert call.wire_bytes / collective_seconds(call, wires) > 450e9
 
@@ -134,7 +135,7 @@ def test_trees_grow_with_the_logarithm_of_the_nodes() -> None:
     wires = replace(a100s("slingshot-11"), gpus_per_node=4)
     group = contiguous("world", 1024, 4)
     reduce, gather = (
-        collective_seconds(_call(name, group, 2**10), wires)
+        collective_seconds(collective_of(name, group, 2**10), wires)
         for name in ("all_reduce", "all_gather")
     )
     assert reduce == pytest.approx(0.24e-3, rel=0.3)
@@ -142,7 +143,7 @@ def test_trees_grow_with_the_logarithm_of_the_nodes() -> None:
 
 
 def test_an_all_to_all_sends_most_of_its_bytes_out() -> None:
-    call = _call("all_to_all", contiguous("world", 64, 8), BLOCK_BYTES)
+    call = collective_of("all_to_all", contiguous("world", 64, 8), BLOCK_BYTES)
     assert inter_node_wire_bytes(call) == BLOCK_BYTES * 56 / 64
     out = 8 * inter_node_wire_bytes(call) / network_bandwidth(call.group, a100s())
     assert float(collective_seconds(call, a100s())) == pytest.approx(out, rel=0.05)
@@ -154,7 +155,7 @@ def test_the_ramp_falls_with_the_ranks_as_a_simulator_has_it() -> None:
     shares = {32: 0.67, 64: 0.54, 128: 0.38, 256: 0.205, 512: 0.107}
     wires = resolve(load_spec(model="70b", gpus=64, gpu="h100-sxm5-80gb", link="ib-ndr400")).wires
     for ranks, share in shares.items():
-        call = _call("all_gather", contiguous("world", ranks, 8), 2**27)
+        call = collective_of("all_gather", contiguous("world", ranks, 8), 2**27)
         found = call.wire_bytes / collective_seconds(call, wires)
         assert found / 375e9 == pytest.approx(share, rel=0.25)
 
@@ -163,7 +164,7 @@ def test_the_ramp_falls_with_the_ranks_as_a_simulator_has_it() -> None:
 def test_a_measured_step_needs_more_than_one_nic_per_ring() -> None:
     """MPT-70B on 32 H100: 4.64 s a micro-step, in which two all-gathers of 125 GB fit (T24)."""
     wires = resolve(load_spec(model="70b", gpus=32, gpu="h100-sxm5-80gb", link="ib")).wires
-    call = _call("all_gather", contiguous("world", 32, 8), BLOCK_BYTES)
+    call = collective_of("all_gather", contiguous("world", 32, 8), BLOCK_BYTES)
     assert call.wire_bytes / collective_seconds(call, wires) > 54e9
 
 
@@ -178,15 +179,15 @@ def test_an_all_reduce_sends_what_a_reduce_scatter_and_an_all_gather_do(
     size: int, ranks: int
 ) -> None:
     group = contiguous("world", ranks, 8)
-    gather, scatter, reduce = (_call(name, group, size).wire_bytes for name in NAMES)
+    gather, scatter, reduce = (collective_of(name, group, size).wire_bytes for name in NAMES)
     assert reduce == gather + scatter == pytest.approx(2 * size * (ranks - 1) / ranks)
 
 
 def test_a_ring_leaves_each_node_once() -> None:
     """One rank's traffic in eight goes out, and none where there is one node."""
-    call = _call("all_gather", contiguous("world", 64, 8), BLOCK_BYTES)
+    call = collective_of("all_gather", contiguous("world", 64, 8), BLOCK_BYTES)
     assert inter_node_wire_bytes(call) == call.wire_bytes / 8
-    assert inter_node_wire_bytes(_call("all_gather", contiguous("world", 8, 8), 2**20)) == 0
+    assert inter_node_wire_bytes(collective_of("all_gather", contiguous("world", 8, 8), 2**20)) == 0
 
 
 @pytest.mark.published
@@ -211,7 +212,7 @@ def test_simple_begins_where_sweeps_jump(
     group = contiguous("world", 8 * nodes, 8)
     passes = 2 if name == "all_reduce" else 1
     for mib, stays in zip(sizes, (True, False), strict=True):
-        call = _call(name, group, mib * 2**20)
+        call = collective_of(name, group, mib * 2**20)
         steps = Steps(
             inside=passes * (group.ranks - nodes),
             between=passes * (nodes - 1),
@@ -230,7 +231,7 @@ def test_trees_of_two_nodes_send_once_and_others_twice() -> None:
     wires = a100s("ib-hdr200")
     thin = replace(wires, oversubscription=16.0)
     two, twenty = (
-        float(tree_seconds(_call("all_reduce", contiguous("world", 8 * n, 8), 2**34), thin))
+        float(tree_seconds(collective_of("all_reduce", contiguous("world", 8 * n, 8), 2**34), thin))
         for n in (2, 20)
     )
     assert twenty / two == pytest.approx(84.625 / 42.067, rel=0.02)
@@ -241,15 +242,4 @@ def _strided(members: int) -> Group:
 
 
 def _seconds(name: CollectiveName, group: Group, size: int = BLOCK_BYTES) -> float:
-    return float(collective_seconds(_call(name, group, size), a100s()))
-
-
-def _call(name: CollectiveName, group: Group, size: int) -> Collective:
-    """Form a call on `size` bytes in nccl-tests' convention: the whole that is moved."""
-    part = size // group.ranks
-    return Collective(
-        name=name,
-        group=group,
-        input_bytes=part if name == "all_gather" else size,
-        output_bytes=part if name == "reduce_scatter" else size,
-    )
+    return float(collective_seconds(collective_of(name, group, size), a100s()))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from zeroplan.sharding.layout import (
     ParameterGroup,
     dim0_shard_elements,
-    even_shard_elements,
     flat_shard_elements,
+    per_parameter_shard_elements,
     unique,
 )
 from zeroplan.workload.tape import Parameter
@@ -35,7 +35,7 @@ def test_elements_are_dealt_out_evenly(shape: tuple[int, ...], ranks: int) -> No
     dealt = [0] * ranks
     for element in range(parameter.elements):
         dealt[element % ranks] += 1
-    assert even_shard_elements(parameter, ranks) == max(dealt)
+    assert per_parameter_shard_elements(parameter, ranks) == max(dealt)
 
 
 @given(st.integers(min_value=1, max_value=10**12), RANKS)

@@ -1,10 +1,13 @@
-"""Small models as their files describe them."""
+"""Small models as their files describe them, and the command that runs them."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from zeroplan import cli
 
 SHAPE = {
     "hidden_size": 256,
@@ -177,3 +180,19 @@ def model_file(tmp_path: Path) -> Callable[[str], str]:
 def llama(model_file: Callable[[str], str]) -> str:
     """The path of a small Llama's file."""
     return model_file("llama")
+
+
+@pytest.fixture
+def zeroplan(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run `zeroplan validate` and return exit code, answer and complaint."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["zeroplan", "validate", *arguments])
+        with pytest.raises(SystemExit) as done:
+            cli.main()
+        told = capsys.readouterr()
+        return int(done.value.code or 0), told.out, told.err
+
+    return run

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from zeroplan import cli
 from zeroplan.backtesting.collectives import measured_collectives
 from zeroplan.estimation.answer import answer, plan_for
 from zeroplan.estimation.resolve import resolve
@@ -35,20 +34,6 @@ from zeroplan.validate.prediction import predicted
 from zeroplan.validate.record import Backend
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def validate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `zeroplan validate` and return exit code, answer and complaint."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["zeroplan", "validate", *arguments])
-        with pytest.raises(SystemExit) as done:
-            cli.main()
-        told = capsys.readouterr()
-        return int(done.value.code or 0), told.out, told.err
-
-    return run
 
 
 def a_run(model: str, backend: Backend = "fake", **keys: Any) -> RunRecord:
@@ -106,13 +91,13 @@ def written(tmp_path: Path) -> Callable[[RunRecord], str]:
 Written = Callable[[RunRecord], str]
 
 
-def test_a_run_that_was_predicted_exits_with_0(validate: Command, written: Written) -> None:
-    code, out, err = validate("--from", written(a_run("llama-3.2-1b")))
+def test_a_run_that_was_predicted_exits_with_0(zeroplan: Command, written: Written) -> None:
+    code, out, err = zeroplan("--from", written(a_run("llama-3.2-1b")))
     assert (code, err) == (0, "")
     assert "equal to the byte; inside the tolerance of 1.00 %" in out
 
 
-def test_a_run_that_was_not_exits_with_5(validate: Command, written: Written) -> None:
+def test_a_run_that_was_not_exits_with_5(zeroplan: Command, written: Written) -> None:
     record = a_run("llama-3.2-1b")
     assert record.measured is not None
     seen = record.measured.step
@@ -121,17 +106,17 @@ def test_a_run_that_was_not_exits_with_5(validate: Command, written: Written) ->
     )
     step = replace(seen, peak_by_phase_bytes=higher)
     path = written(replace(record, measured=replace(record.measured, step=step)))
-    code, out, _ = validate("--from", path)
+    code, out, _ = zeroplan("--from", path)
     assert code == 5
     assert "peak in backward, -2.913 %; outside the tolerance of 1.00 %" in out
-    assert validate("--from", path, "--tolerance", "0.03")[0] == 0
+    assert zeroplan("--from", path, "--tolerance", "0.03")[0] == 0
 
 
 def test_a_gpu_s_figures_stand_beside_theirs_with_bands(
-    validate: Command, written: Written
+    zeroplan: Command, written: Written
 ) -> None:
     """Its reserved memory was set half again as high as predicted: outside of the band of a fifth."""
-    code, out, _ = validate("--from", written(a_run("llama-3.2-1b", "cuda")))
+    code, out, _ = zeroplan("--from", written(a_run("llama-3.2-1b", "cuda")))
     assert code == 0
     assert "peak allocated" in out
     assert "Inside the band of the prediction: step." in out
@@ -142,18 +127,18 @@ def test_a_gpu_s_figures_stand_beside_theirs_with_bands(
 
 
 def test_a_model_whose_file_is_gone_is_read_from_the_record(
-    validate: Command, written: Written, llama: str
+    zeroplan: Command, written: Written, llama: str
 ) -> None:
     path = written(a_run(llama, sequence_length=64))
     Path(llama).unlink()
-    code, out, err = validate("--from", path)
+    code, out, err = zeroplan("--from", path)
     assert (code, err) == (0, "")
     assert "equal to the byte" in out
 
 
 @pytest.mark.parametrize(("model", "code", "told"), [("8b", 5, "it fits"), ("70b", 0, "not fit")])
 def test_memory_that_ran_out_is_held_against_the_verdict(
-    validate: Command, written: Written, model: str, code: int, told: str
+    zeroplan: Command, written: Written, model: str, code: int, told: str
 ) -> None:
     """Of eight 80 GB: 8b with full checkpointing fits, 70b in DDP's replicas does not."""
     keys = {"strategy": "ddp"} if model == "70b" else {}
@@ -162,23 +147,23 @@ def test_memory_that_ran_out_is_held_against_the_verdict(
         outcome=Outcome(kind="oom", reason="out of memory", requested_bytes=2**31),
         measured=None,
     )
-    got, out, err = validate("--from", written(ran_out))
+    got, out, err = zeroplan("--from", written(ran_out))
     assert (got, err) == (code, "")
     assert "Memory ran out: an allocation of 2.00 GiB failed." in out
     assert told in out
 
 
-def test_a_run_that_failed_has_nothing_to_compare(validate: Command, written: Written) -> None:
+def test_a_run_that_failed_has_nothing_to_compare(zeroplan: Command, written: Written) -> None:
     failed = replace(
         a_run("8b"), outcome=Outcome(kind="failed", reason="rank 1 of 8 died."), measured=None
     )
-    code, out, err = validate("--from", written(failed))
+    code, out, err = zeroplan("--from", written(failed))
     assert (code, out) == (1, "")
     assert err == "zeroplan: rank 1 of 8 died.\n"
 
 
-def test_the_answer_is_one_document(validate: Command, written: Written) -> None:
-    code, out, _ = validate("--from", written(a_run("llama-3.2-1b", "cuda")), "--json")
+def test_the_answer_is_one_document(zeroplan: Command, written: Written) -> None:
+    code, out, _ = zeroplan("--from", written(a_run("llama-3.2-1b", "cuda")), "--json")
     assert code == 0
     document = json.loads(out)
     rows = {row["name"]: row for row in document["differences"]}
@@ -198,9 +183,9 @@ def test_the_answer_is_one_document(validate: Command, written: Written) -> None
     ],
 )
 def test_what_cannot_be_compared_is_told(
-    validate: Command, arguments: list[str], code: int, remedy: str
+    zeroplan: Command, arguments: list[str], code: int, remedy: str
 ) -> None:
-    got, out, err = validate(*arguments)
+    got, out, err = zeroplan(*arguments)
     assert (got, out) == (code, "")
     assert remedy in err
     assert len(err.splitlines()) == 1

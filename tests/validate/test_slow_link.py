@@ -24,6 +24,10 @@ LACKING = 6
 HEADERS_OF_GLOO = 0.01
 """Share by which gloo's own headers, barriers and packets sent again add to the payload. [1]"""
 LIMIT_SECONDS = 300
+LINE = 300e6 / 8
+"""Of 300 Mbit/s. [B/s]"""
+SLACK = 1.1
+"""By which what is shaped may be faster than its line: a burst."""
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +72,10 @@ def test_what_crosses_the_link_was_predicted(
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
 def test_so_does_a_step_take(jobs: dict[str, dict[str, Any]], strategy: str) -> None:
+    """No step is shorter than the line takes for what it sends, however busy the machine is."""
     job = jobs[strategy]
     assert 0.5 < job["predicted_seconds"] / job["step_seconds"] < 2
-    assert 0 < job["waiting"] < 1
+    assert job["payload_bytes"] / LINE < SLACK * job["step_seconds"]
 
 
 def test_the_link_has_a_profile_of_its_own(jobs: dict[str, dict[str, Any]], profiles: Path) -> None:
@@ -78,10 +83,10 @@ def test_the_link_has_a_profile_of_its_own(jobs: dict[str, dict[str, Any]], prof
     assert jobs
     link = load_catalogue(profiles).link("veth-300mbit")
     line = link.bandwidth_bytes_per_second.value
-    assert line == 300e6 / 8
+    assert line == LINE
     for field in GLOO:
         assert set(getattr(link, field)) >= {"all_gather", "reduce_scatter", "all_reduce"}
-    assert max(each.value for each in link.gloo_bytes_per_second.values()) < 1.1 * line
+    assert max(each.value for each in link.gloo_bytes_per_second.values()) < SLACK * line
 
 
 def children(parent: int) -> set[int]:

@@ -1,34 +1,18 @@
 """`zeroplan validate`: its answer, its exit codes and what it refuses."""
 
 import json
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from zeroplan import cli
 from zeroplan.errors import MissingPartError
 from zeroplan.validate import refusals, validate
 
 SMALL = ("--sequence-length", "64", "--gpus", "2", "--strategy", "fsdp2")
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def zeroplan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command and return exit code, answer and complaint."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["zeroplan", "validate", *arguments])
-        with pytest.raises(SystemExit) as done:
-            cli.main()
-        told = capsys.readouterr()
-        return int(done.value.code or 0), told.out, told.err
-
-    return run
 
 
 @pytest.mark.torch

@@ -15,7 +15,7 @@ from zeroplan.records import dataclass, replace
 from zeroplan.schedule.events import Collective, CollectiveName
 from zeroplan.sharding.groups import Group
 from zeroplan.spec.words import Backend
-from zeroplan.units import GIGABIT, MIB, ceil_div
+from zeroplan.units import GIGABIT, MIB, MICRO, ceil_div
 
 __all__ = ["Measured", "backtest_collectives", "collective_of", "measured_collectives"]
 
@@ -58,8 +58,6 @@ BACKENDS: Final[dict[str, Backend]] = {"": "nccl", "nccl": "nccl", "gloo": "gloo
 IN_PLACE: Final = {"yes": True, "no": False}
 
 WORD: Final = re.compile(r"[a-z0-9]+")
-
-MICRO: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

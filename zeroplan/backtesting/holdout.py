@@ -16,17 +16,18 @@ from zeroplan.backtesting.record import Score
 from zeroplan.backtesting.runs import score, step_seconds
 from zeroplan.backtesting.table import Cells, read_table
 from zeroplan.compute.gpu import gpu_price
+from zeroplan.compute.offload import offload_price
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import plan_for
-from zeroplan.estimation.resolve import Question
+from zeroplan.estimation.resolve import Question, ranks_per_node
+from zeroplan.estimation.steps import clocked
 from zeroplan.hardware.profile import Gpu
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule import script
 from zeroplan.schedule.events import Script
-from zeroplan.sharding.groups import Group
+from zeroplan.schedule.plan import Plan
 from zeroplan.timing.band import step_band
-from zeroplan.timing.host import HostPrice, host_price
-from zeroplan.timing.walk import Timing, walk
+from zeroplan.timing.walk import Timing
 
 __all__ = ["START", "Constants", "Run", "fit", "held_out", "informs", "runs_of"]
 
@@ -68,9 +69,8 @@ class Run:
 
     cells: Cells
     question: Question
-    steps: Script
-    world: Group
-    host: HostPrice
+    plan: Plan
+    step: Script
     measured: float
     """Seconds of a step. [s]"""
 
@@ -87,11 +87,9 @@ class Run:
     def timed(self, constants: Constants) -> tuple[Timing, Gpu]:
         """Time the step on the GPU as it is with these constants."""
         gpu = _with(self.gpu, constants)
-        run = self.question.run
-        price = gpu_price(gpu, run.training.compute_dtype)
-        wires, fuses = self.question.wires, run.model.compile
-        overlaps = wires.overlaps
-        return walk(self.steps, price, wires, self.host, overlaps=overlaps, fuses=fuses), gpu
+        price = gpu_price(gpu, self.plan.training.compute_dtype)
+        offload = offload_price(gpu, ranks_per_node(self.question.run))
+        return clocked(self.plan, self.step, price, self.question.wires, offload), gpu
 
 
 def runs_of(path: str | Path) -> Iterator[Run]:
@@ -117,9 +115,8 @@ def _run(cells: Cells) -> Run | None:
     return Run(
         cells=cells,
         question=question,
-        steps=script(plan),
-        world=plan.groups.world,
-        host=host_price(row, compiled=question.run.model.compile),
+        plan=plan,
+        step=script(plan),
         measured=measured,
     )
 
@@ -204,5 +201,5 @@ def held_out(runs: Iterable[Run], told: Callable[[str, Constants], None]) -> Ite
         for run in runs:
             if run.source_id == source:
                 timing, gpu = run.timed(constants)
-                band = step_band(timing, gpu, run.question.wires, run.world)
+                band = step_band(timing, gpu, run.question.wires, run.plan.groups.world)
                 yield score(run.cells, "step_seconds", run.measured, timing.step_seconds, band)

@@ -52,14 +52,12 @@ STARTS: Final = {
 }
 """Where the search begins, whatever the profile said: a fit depends on its points alone."""
 
-ALWAYS: Final = (
+CONSTANTS: Final = (
     "base_seconds",
     "latency_seconds",
     "small_message_efficiency",
     "small_message_latency_seconds",
     "small_message_base_seconds",
-)
-OPTIONAL: Final = (
     "ll128_efficiency",
     "ll128_latency_seconds",
     "ll128_base_seconds",
@@ -68,6 +66,7 @@ OPTIONAL: Final = (
     "switch_efficiency",
     "switch_latency_seconds",
 )
+"""What is fitted of every link that has it, besides its bandwidth."""
 
 TOLD_BY: Final = {
     "base_seconds": ("medium", "large"),
@@ -230,9 +229,7 @@ def _asked(link: Link, points: Sequence[Sweep]) -> Iterator[Constant]:
         yield from (Constant(field, run) for field in GLOO)
     shares = [Constant("ring_efficiency_by_gpus", count) for count in link.ring_efficiency_by_gpus]
     yield from shares or [Constant("bandwidth_efficiency")]
-    for name in ALWAYS:
-        yield Constant(name)
-    for name in OPTIONAL:
+    for name in CONSTANTS:
         if getattr(link, name) is not None:
             yield Constant(name)
 

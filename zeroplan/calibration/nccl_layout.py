@@ -11,6 +11,7 @@ from typing import Final
 
 from zeroplan.backtesting.pasted import pasted_lines
 from zeroplan.records import dataclass, field
+from zeroplan.units import MICRO, MILLI
 
 __all__ = ["Device", "LogRun", "runs_in"]
 
@@ -33,9 +34,6 @@ RENAMED: Final = {
     "timestamp": ("date", "clock"),
 }
 """Columns of version 1 by their later names, and one that prints two words."""
-
-MICRO: Final = 1e-6
-MILLI: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

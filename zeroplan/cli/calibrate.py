@@ -155,6 +155,8 @@ def calibrate(
         raise UsageError(
             "name what was measured: RECORD.json, or --collectives FILE, or --topology FILE."
         )
+    if _name(output):
+        _new(Path(output or ""))
     result: Result
     if topology:
         from zeroplan.calibration import Told, describe_node  # noqa: PLC0415  # not for --help
@@ -212,14 +214,18 @@ def _write(profiles: "tuple[Profile, ...]", output: str | None) -> None:
         ids = " and ".join(each.id for each in profiles)
         raise UsageError(f"--output {output}: {ids} need a folder, not one file.")
     targets = [
-        Path(output) if named else Path(output, FOLDERS[type(each)], f"{each.id}.toml")
+        _new(Path(output) if named else Path(output, FOLDERS[type(each)], f"{each.id}.toml"))
         for each in profiles
     ]
-    for target in targets:
-        if target.exists():
-            raise UsageError(f"--output {target}: there is such a file; name a new one.")
     for target, profile in zip(targets, profiles, strict=True):
         write_whole(target, profile_toml(profile), "--output")
+
+
+def _new(path: Path) -> Path:
+    """Refuse a file that is there already."""
+    if path.exists():
+        raise UsageError(f"--output {path}: there is such a file; name a new one.")
+    return path
 
 
 def _name(output: str | None) -> str:

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -28,7 +29,6 @@ EXAMPLES: Final = (
     "zeroplan plan -m 70b -n 64 --global-batch-size 1024 --csv plans.csv",
 )
 
-OBJECTIVES: Final = ("fastest", "cheapest", "fewest-gpus", "most-headroom")
 SEARCH: Final = "Search"
 MOST_GPUS: Final = 4096
 """Up to where `--min-gpus` looks. [count]"""
@@ -127,12 +127,15 @@ def plan(
     """
     wanted = _objective("fewest-gpus" if min_gpus else objective)
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
+    prices = prices_of(price)
+    if wanted == "cheapest" and "" not in prices:
+        _verify_prices(space, prices)
     if to_csv or to_parquet:
         _write_all(space, to_csv, to_parquet)
     found = _search(
         space,
         wanted,
-        prices=prices_of(price),
+        prices=prices,
         allow_tight=allow_tight,
         workers=workers,
         resume=resume,
@@ -152,6 +155,8 @@ def plan(
 
 
 def _objective(word: str) -> Any:
+    from zeroplan.search.record import OBJECTIVES  # noqa: PLC0415  # not for --help
+
     if word not in OBJECTIVES:
         known = ", ".join(OBJECTIVES)
         raise UsageError(f"--objective {word!r}: use one of {known}.{perhaps(word, OBJECTIVES)}")
@@ -187,6 +192,22 @@ def prices_of(text: str | None) -> dict[str, float]:
         gpu, given, usd = part.strip().rpartition("=")
         found[gpu if given else ""] = parse_price(usd) or 0.0
     return found
+
+
+def _verify_prices(space: "Space", prices: dict[str, float]) -> None:
+    """Refuse to look for the cheapest where a GPU has no price, before anything is searched."""
+    from zeroplan.estimation.resolve import named_gpu  # noqa: PLC0415
+    from zeroplan.hardware import load_catalogue  # noqa: PLC0415
+
+    catalogue = load_catalogue(space.profiles)
+    named: Any = product(space.values("cluster.gpu"), space.values("cluster.node"))
+    for gpu, node in named:
+        found = named_gpu(gpu, node, catalogue).id
+        if found not in prices:
+            raise UsageError(
+                f"--objective cheapest: no price is known for {found}: give it in USD per "
+                f"GPU-hour, as in --price {found}=2.50, or --price 2.50 for all GPUs."
+            )
 
 
 def _search(

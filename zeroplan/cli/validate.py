@@ -13,7 +13,7 @@ from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import UnfitError, convert, describe, parse
 from zeroplan.spec.run import Run
-from zeroplan.spec.words import Range
+from zeroplan.spec.words import Count, Range, Share
 from zeroplan.validate.measurement import RunRecord
 from zeroplan.validate.record import Backend, ModelClass
 from zeroplan.validate.validation import Validation
@@ -30,8 +30,6 @@ EXAMPLES: Final = (
     "zeroplan validate --from 8b.json",
 )
 
-Tolerance = Annotated[float, Range(0, 1)] | None
-Gpus = Annotated[int, Range(1, 10**6)]
 Seconds = Annotated[float, Range(1, 10**6)]
 
 HOW: Final = "Validation"
@@ -137,7 +135,7 @@ def validate(
         if path is not None:
             refuse_unwritable(Path(path), option)
     folder = Path(profiles) if profiles else None
-    limit = _value(Tolerance, "--tolerance", tolerance)
+    limit = _value(Share | None, "--tolerance", tolerance)
     if asked is None and earlier is None:
         raise UsageError(NO_MODEL)
     if earlier is not None:
@@ -150,7 +148,7 @@ def validate(
             backend=_value(Backend, "--backend", backend),
             model_class=_value(ModelClass | None, "--model-class", model_class),
             timeout=_value(Seconds, "--timeout", timeout),
-            pretend_gpus=_value(Gpus | None, "--pretend-gpus", pretend_gpus or "auto"),
+            pretend_gpus=_value(Count | None, "--pretend-gpus", pretend_gpus or "auto"),
             micro_benches=micro_benches,
             profiles=folder,
             tells=True,

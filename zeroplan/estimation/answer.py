@@ -37,7 +37,6 @@ from zeroplan.sharding.tuning import tuned_dtypes, tuning
 from zeroplan.spec.applies import ignored_keys
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
-from zeroplan.timing.host import host_price
 from zeroplan.workload.count import parameter_counts
 
 __all__ = ["answer", "estimate", "moment_name", "plan_for"]
@@ -93,17 +92,13 @@ def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
     plan = written.plan
     device, memory = _memory(question, written)
     price = gpu_price(question.gpu, plan.training.compute_dtype)
-    compiled = question.run.model.compile
     timing = timed(
         Clocked(
             written=written,
             price=price,
             wires=question.wires,
-            host=host_price(row, compiled=compiled),
             offload=offload_price(question.gpu, ranks_per_node(question.run)),
-            overlaps=question.wires.overlaps,
-            fuses=compiled,
-            works=priced(asked.trained, price, fuses=compiled),
+            works=priced(asked.trained, price, fuses=question.run.model.compile),
         )
     )
     return record.StrategyEstimate(

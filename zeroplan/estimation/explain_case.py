@@ -12,14 +12,15 @@ from zeroplan.estimation.answer import plan_for
 from zeroplan.estimation.communication import nccl_communicators
 from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.estimation.resolve import Question, ranks_per_node
+from zeroplan.estimation.steps import clocked
 from zeroplan.memory.walk import Trace, trace
 from zeroplan.schedule import script
 from zeroplan.schedule.events import Script
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.strategies import sharding
-from zeroplan.timing.host import HostPrice, host_price
+from zeroplan.timing.host import host_price
 from zeroplan.timing.prices import Free, Prices
-from zeroplan.timing.walk import Span, Timing, spans, walk
+from zeroplan.timing.walk import Span, Timing, spans
 
 __all__ = ["Case", "case_of"]
 
@@ -47,26 +48,14 @@ class Case:
 
     def walked(self, price: GpuPrice, wires: Fabric, free: Free = frozenset()) -> Timing:
         """Replay the step on the clock with other prices, or without some collectives' time."""
-        return walk(
-            self.step,
-            price,
-            wires,
-            self._host,
-            overlaps=wires.overlaps,
-            fuses=self.question.run.model.compile,
-            offload=self._offload,
-            free=free,
-        )
+        return clocked(self.plan, self.step, price, wires, self._offload, free=free)
 
     def spans(self) -> Iterator[Span]:
         """Yield where every event of the step lies on the clock."""
         works = Works(self.price, self.question.run.model.compile)
-        prices = Prices(works, self.question.wires, self._host, self._offload)
+        host = host_price(self.plan.row, compiled=self.question.run.model.compile)
+        prices = Prices(works, self.question.wires, host, self._offload)
         return spans(self.step, prices, overlaps=self.question.wires.overlaps)
-
-    @property
-    def _host(self) -> HostPrice:
-        return host_price(self.plan.row, compiled=self.question.run.model.compile)
 
     @property
     def _offload(self) -> OffloadPrice:

@@ -23,6 +23,7 @@ from zeroplan.spec.verify import verify
 __all__ = [
     "Question",
     "elsewhere",
+    "named_gpu",
     "ranks_per_node",
     "resolve",
     "resolve_cluster",
@@ -180,12 +181,17 @@ def _training(training: TrainingChoice, architecture: Architecture) -> TrainingC
     return replace(training, sequence_length=min(DEFAULT_SEQUENCE_LENGTH, longest))
 
 
+def named_gpu(gpu: str | None, node: str | None, catalogue: Catalogue) -> Gpu:
+    """Return the GPU that is named, else that of the node, else the default."""
+    return catalogue.gpu(gpu or (catalogue.node(node).gpu.value if node else DEFAULT_GPU))
+
+
 def resolve_cluster(
     cluster: ClusterChoice, catalogue: Catalogue
 ) -> tuple[ClusterChoice, Gpu, Fabric]:
     """Load the hardware that a cluster names and choose what it leaves open."""
     node = catalogue.node(cluster.node) if cluster.node else None
-    gpu = catalogue.gpu(cluster.gpu or (node.gpu.value if node else DEFAULT_GPU))
+    gpu = named_gpu(cluster.gpu, cluster.node, catalogue)
     if node is not None and node.gpu.value != gpu.id:
         raise SpecError(
             f"cluster.gpu = {gpu.id!r} does not stand in node {node.id!r}, which has "

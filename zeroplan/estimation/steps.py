@@ -23,7 +23,8 @@ from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.strategies import Sharding
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.run import ModelChoice, ShardingChoice, TrainingChoice, TuningChoice
-from zeroplan.timing.host import HostPrice
+from zeroplan.timing.host import host_price
+from zeroplan.timing.prices import Free
 from zeroplan.timing.walk import Timing, walk
 from zeroplan.workload.batch import Batch
 from zeroplan.workload.model import Workload, workload
@@ -35,6 +36,7 @@ __all__ = [
     "Counted",
     "Structure",
     "WrittenStep",
+    "clocked",
     "counted_model",
     "priced",
     "shared",
@@ -95,17 +97,14 @@ class Clocked:
     written: WrittenStep
     price: GpuPrice
     wires: Fabric
-    host: HostPrice
     offload: OffloadPrice
-    overlaps: bool
-    fuses: bool
     works: Works = field(compare=False)
     """Prices of operations that strategies share."""
 
     def __hash__(self) -> int:
         """Leave the links' figures to the comparison."""
         wires = (self.wires.intra.id, self.wires.inter.id, self.wires.node_bytes_per_second)
-        return hash((self.written, self.price, wires, self.host, self.overlaps, self.fuses))
+        return hash((self.written, self.price, wires))
 
 
 def structure(question: Question, row: Sharding) -> Structure:
@@ -177,13 +176,30 @@ def counted_model(
 @lru_cache(maxsize=8 * KEPT)
 def timed(run: Clocked) -> Timing:
     """Run a step on the clock of a GPU and its links."""
+    written = run.written
+    return clocked(written.plan, written.step, run.price, run.wires, run.offload, works=run.works)
+
+
+def clocked(
+    plan: Plan,
+    step: Script,
+    price: GpuPrice,
+    wires: Fabric,
+    offload: OffloadPrice,
+    *,
+    works: Works | None = None,
+    free: Free = frozenset(),
+) -> Timing:
+    """Run a plan's step on the clock; its host, and whether kernels fuse, are the plan's own."""
+    compiled = plan.workload.batch.compile
     return walk(
-        run.written.step,
-        run.price,
-        run.wires,
-        run.host,
-        overlaps=run.overlaps,
-        fuses=run.fuses,
-        offload=run.offload,
-        works=run.works,
+        step,
+        price,
+        wires,
+        host_price(plan.row, compiled=compiled),
+        overlaps=wires.overlaps,
+        fuses=compiled,
+        offload=offload,
+        works=works,
+        free=free,
     )

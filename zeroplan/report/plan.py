@@ -2,22 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
 
 from zeroplan.report.terminal import PROSE_WIDTH, Page, prose, table_text
 from zeroplan.rows import readable, significant
-from zeroplan.search.record import Choice, Search
+from zeroplan.search.record import OBJECTIVES, Choice, Search
 from zeroplan.search.tables import tables
 from zeroplan.spec.hints import spelled
 
 __all__ = ["plan_text"]
-
-WORDS: Final = {
-    "fastest": "Fastest",
-    "cheapest": "Cheapest",
-    "fewest-gpus": "Fewest GPUs",
-    "most-headroom": "Most headroom",
-}
 
 
 def plan_text(found: Search, on: Page, *, command: str) -> str:
@@ -51,7 +43,7 @@ def _summary(found: Search) -> Iterator[str]:
     if best is None:
         yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
         return
-    yield f"{WORDS[found.objective]}: {_named(best)}."
+    yield f"{OBJECTIVES[found.objective]}: {_named(best)}."
     yield (
         f"{significant(best.step_seconds)} s per step ({significant(best.low_seconds)} to "
         f"{significant(best.high_seconds)} s), {significant(best.tokens_per_second)} tokens/s of "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, replace
-from zeroplan.schedule.events import Collective, Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import (
     Sizes,
     clip_whole,
@@ -120,9 +120,8 @@ def data_parallel_script(
         _drop_gradients(step, "zero_grad", plan.parameters)
     held = plan.dtypes
     trained = sum(round_up(n * held.parameter) * times for n, times in stored)
-    frozen = sum(round_up(p.elements * held.stored(p)) * times for p, times in plan.frozen)
     resident = (
-        Change("parameters", "all", trained + frozen),
+        Change("parameters", "all", trained + plan.frozen_bytes),
         Change("gradients", "gradient buckets", step.buckets_bytes),
         *(_gradients(plan, plan.parameters) if apart else []),
         *torch_state_changes(updated, held),
@@ -140,13 +139,9 @@ def _forward(step: _Step, *, broadcasts: bool) -> None:
     buffers = plan.workload.buffers_bytes
     if broadcasts and buffers and plan.groups.world.ranks > 1:
         size = sum(buffers)
-        collective = Collective(
-            name="broadcast", group=plan.groups.world, input_bytes=size, output_bytes=size
-        )
-        recorder.emit("broadcast buffers", "DDP", stream="all-reduce", collective=collective)
-    for index in plan.walk_forward(recorder):
-        for part in plan.forward_parts(index):
-            recorder.compute("forward", plan.owner(index), part)
+        call = collective("broadcast", plan.groups.world, size)
+        recorder.emit("broadcast buffers", "DDP", stream="all-reduce", collective=call)
+    plan.write_forward(recorder)
     copies = tuple(plan.cached_copies())
     if copies:
         recorder.emit("leave autocast", "weight copies", changes=copies)
@@ -229,14 +224,12 @@ def _update(step: _Step, index: int, parameters: tuple[Parameter, ...]) -> None:
 
 
 def _reduce(step: _Step, size: int, copies: int) -> None:
-    world = step.plan.groups.world
-    collective = Collective(name="all_reduce", group=world, input_bytes=size, output_bytes=size)
     step.buckets_bytes += round_up(size) * copies
     step.recorder.emit(
         "all-reduce",
         "gradient bucket",
         stream="all-reduce",
-        collective=collective if world.ranks > 1 else None,
+        collective=collective("all_reduce", step.plan.groups.world, size),
         waits=("compute",),
     )
 

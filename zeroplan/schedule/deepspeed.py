@@ -12,17 +12,16 @@ from zeroplan.records import dataclass
 from zeroplan.schedule.deepspeed_buckets import bucket_script
 from zeroplan.schedule.deepspeed_common import (
     accumulation_itemsize,
-    collective,
     flat_parameters,
+    forward,
     fresh_category,
-    frozen_bytes,
     transient,
     wire_itemsize,
 )
-from zeroplan.schedule.events import Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.reference import reference_forward, reference_model
+from zeroplan.schedule.reference import reference_model
 from zeroplan.schedule.stretches import micro_steps
 from zeroplan.schedule.zero3 import zero3_script
 from zeroplan.sharding.layout import flat_shard_elements
@@ -94,7 +93,7 @@ def _whole_gradients_script(step: _Step) -> Script:
     plan = step.plan
     for times, _ in micro_steps(plan.micro_steps):
         with step.recorder.repeat(times, micro_steps=True):
-            _forward(step)
+            forward(step.recorder, plan)
             _backward(step)
     _reduce(step)
     step.recorder.phase = "optimizer"
@@ -119,16 +118,8 @@ def _resident(step: _Step) -> tuple[Change, ...]:
             Change("parameters", "parameters", step.each(held.parameter)),
             *state_changes(plan.pieces, held),
         ]
-    frozen = Change("parameters", "frozen parameters", frozen_bytes(plan))
+    frozen = Change("parameters", "frozen parameters", plan.frozen_bytes)
     return (frozen, *states, *reference_model(plan), *inputs_and_buffers(plan))
-
-
-def _forward(step: _Step) -> None:
-    step.recorder.phase = "forward"
-    reference_forward(step.recorder, step.plan)
-    for index in step.plan.walk_forward(step.recorder):
-        for part in step.plan.forward_parts(index):
-            step.recorder.compute("forward", step.plan.owner(index), part)
 
 
 def _backward(step: _Step) -> None:
@@ -171,9 +162,7 @@ def _reduce(step: _Step) -> None:
             "all-reduce",
             "gradients",
             changes=transient("reduce_scatter_buffers", "gradients", flat, cast),
-            collective=collective(
-                "all_reduce", plan.groups.world, elements * wire, elements * wire
-            ),
+            collective=collective("all_reduce", plan.groups.world, elements * wire),
             traffic_bytes=4 * (flat + cast),
         )
 
@@ -221,7 +210,7 @@ def _clip_fp32(step: _Step) -> None:
     step.recorder.emit(
         "clip gradients",
         "optimizer",
-        collective=collective("all_reduce", step.plan.groups.world, FP32, FP32),
+        collective=collective("all_reduce", step.plan.groups.world, FP32),
         traffic_bytes=3 * step.each(FP32),
     )
 

@@ -12,10 +12,9 @@ from zeroplan.schedule.deepspeed_common import (
     FP64,
     Copies,
     FlatGroup,
-    collective,
     flat_parameters,
+    forward,
     fresh_category,
-    frozen_bytes,
     in_running_order,
     transient,
     unit_starts,
@@ -23,10 +22,10 @@ from zeroplan.schedule.deepspeed_common import (
 from zeroplan.schedule.deepspeed_host import as_run, host_buffers, update_on_host
 from zeroplan.schedule.deepspeed_reduce import BucketReduction
 from zeroplan.schedule.deepspeed_step import Flush, Step, close, finish, flush, write
-from zeroplan.schedule.events import Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import state_changes, torch_optimizer_step
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
-from zeroplan.schedule.reference import reference_forward, reference_model
+from zeroplan.schedule.reference import reference_model
 from zeroplan.schedule.stretches import micro_steps, periods
 from zeroplan.sharding.optimizer_states import vector
 from zeroplan.units import FP32, round_up
@@ -57,7 +56,7 @@ def bucket_script(plan: Plan) -> Script:
     )
     for times, last in micro_steps(plan.micro_steps):
         with recorder.repeat(times, micro_steps=True):
-            _forward(step)
+            forward(recorder, plan)
             _backward(step, last=last)
     _update(step)
     return Script(
@@ -76,19 +75,11 @@ def _resident(step: Step) -> tuple[Change, ...]:
         states = [Change("reduce_scatter_buffers", "gradient on its way to the host", way)]
     return (
         Change("parameters", "flat parameters", flat),
-        Change("parameters", "frozen parameters", frozen_bytes(step.plan)),
+        Change("parameters", "frozen parameters", step.plan.frozen_bytes),
         *states,
         *reference_model(step.plan),
         *inputs_and_buffers(step.plan),
     )
-
-
-def _forward(step: Step) -> None:
-    step.recorder.phase = "forward"
-    reference_forward(step.recorder, step.plan)
-    for index in step.plan.walk_forward(step.recorder):
-        for part in step.plan.forward_parts(index):
-            step.recorder.compute("forward", step.plan.owner(index), part)
 
 
 def _backward(step: Step, *, last: bool) -> None:
@@ -200,7 +191,7 @@ def _update(step: Step) -> None:
         recorder.emit(
             "check overflow",
             "optimizer",
-            collective=collective("all_reduce", ranks, 1, 1),
+            collective=collective("all_reduce", ranks, 1),
             traffic_bytes=2 * shard * step.reduction.itemsize,
         )
     recorder.emit(
@@ -209,7 +200,7 @@ def _update(step: Step) -> None:
         changes=transient(
             "temporaries", "fp64 gradient", round_up(max(step.group.fullest_pieces) * FP64)
         ),
-        collective=collective("all_reduce", ranks, FP32, FP32),
+        collective=collective("all_reduce", ranks, FP32),
         traffic_bytes=shard * (step.reduction.itemsize + 2 * FP64),
     )
     recorder.emit(

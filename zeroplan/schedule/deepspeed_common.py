@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, CollectiveName
+from zeroplan.schedule.events import Recorder
 from zeroplan.schedule.plan import Plan
-from zeroplan.sharding.groups import Group
+from zeroplan.schedule.reference import reference_forward
 from zeroplan.sharding.layout import flat_shard_elements, unique
 from zeroplan.units import DTYPE_BYTES, Size, round_up
 from zeroplan.workload.changes import Category, Change
@@ -24,10 +24,9 @@ __all__ = [
     "Gradient",
     "Piece",
     "accumulation_itemsize",
-    "collective",
     "flat_parameters",
+    "forward",
     "fresh_category",
-    "frozen_bytes",
     "gradient_itemsize",
     "in_running_order",
     "transient",
@@ -58,13 +57,6 @@ def gradient_itemsize(plan: Plan) -> int:
 def fresh_category(plan: Plan) -> Category:
     """Return the category of gradients as autograd puts them down."""
     return "unsharded_gradients" if plan.row.divides_gradients else "gradients"
-
-
-def collective(name: CollectiveName, group: Group, sent: Size, kept: Size) -> Collective | None:
-    """Return a call of `sent` bytes in and `kept` bytes out; None where a rank is alone."""
-    if group.ranks == 1:
-        return None
-    return Collective(name=name, group=group, input_bytes=sent, output_bytes=kept)
 
 
 def transient(category: Category, owner: str, *sizes: Size) -> tuple[Change, ...]:
@@ -135,10 +127,11 @@ def unit_starts(plan: Plan, *, trained: bool = False) -> tuple[int, ...]:
     return tuple(accumulate(map(len, _owned(plan, trained=trained)), initial=0))
 
 
-def frozen_bytes(plan: Plan) -> int:
-    """Sum the frozen parameters, each in a storage of its own [B]."""
-    stored = plan.dtypes.stored
-    return int(sum(round_up(p.elements * stored(p)) * times for p, times in plan.frozen))
+def forward(recorder: Recorder, plan: Plan) -> None:
+    """Write the forward of ZeRO-2 and less down: every rank has the parameters."""
+    recorder.phase = "forward"
+    reference_forward(recorder, plan)
+    plan.write_forward(recorder)
 
 
 def _owned(plan: Plan, *, trained: bool) -> list[tuple[Parameter, ...]]:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from zeroplan.records import replace
-from zeroplan.schedule.deepspeed_common import collective
 from zeroplan.schedule.deepspeed_step import Step
+from zeroplan.schedule.events import collective
 from zeroplan.schedule.offload import NORMS, copied, host_states, host_step, host_temporary
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.offload import HostBuffer
@@ -68,7 +68,7 @@ def update_on_host(step: Step) -> None:
     ranks, shard = plan.groups.shard, step.group.shard
     for name, size in (("check overflow", 1 * (held.compute < FP32)), ("gradient norm", FP32)):
         if size:
-            call = collective("all_reduce", ranks, size, size)
+            call = collective("all_reduce", ranks, size)
             recorder.emit(name, "optimizer", collective=call)
     host_step(recorder, [vector(shard)], held)
     size = shard * held.parameter

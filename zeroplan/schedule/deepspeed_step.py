@@ -10,12 +10,11 @@ from zeroplan.records import dataclass, field
 from zeroplan.schedule.deepspeed_common import (
     FP64,
     FlatGroup,
-    collective,
     fresh_category,
     transient,
 )
 from zeroplan.schedule.deepspeed_reduce import BucketReduction, Calls
-from zeroplan.schedule.events import Recorder
+from zeroplan.schedule.events import Recorder, collective
 from zeroplan.schedule.offload import NORMS, copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.units import ALLOCATION_BYTES, FP32, round_up
@@ -176,7 +175,7 @@ def write(step: Step, done: Flush) -> None:
                 "bucket",
                 stream=stream,
                 changes=call.copies,
-                collective=collective(call.name, step.plan.groups.shard, call.size, call.size),
+                collective=collective(call.name, step.plan.groups.shard, call.size),
                 traffic_bytes=4 * call.copied_bytes,
                 waits=("compute",),
             )

@@ -23,6 +23,7 @@ __all__ = [
     "Segment",
     "Stream",
     "Transfer",
+    "collective",
     "segment",
 ]
 
@@ -68,6 +69,16 @@ class Collective:
         """
         passes = 2 if self.name == "all_reduce" else 1
         return passes * self.message_bytes * (self.group.ranks - 1) / self.group.ranks
+
+
+def collective(
+    name: CollectiveName, group: Group, sent: Size, kept: Size | None = None
+) -> Collective | None:
+    """Return a call of `sent` bytes in and `kept` bytes out, or as many; None for a lone rank."""
+    if group.ranks == 1:
+        return None
+    out = sent if kept is None else kept
+    return Collective(name=name, group=group, input_bytes=sent, output_bytes=out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ torch/distributed/fsdp/_runtime_utils.py, `FlatParamHandle` in _flat_param.py be
 from collections.abc import Iterable
 
 from zeroplan.records import dataclass
-from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.events import Collective, Recorder, collective
 from zeroplan.schedule.fsdp1_units import FlatUnit
 from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
@@ -250,12 +250,11 @@ class Reduce:
         self, unit: FlatUnit, group: Group, elements: int, changes: Iterable[Change] = ()
     ) -> None:
         size = elements * self.plan.dtypes.reduce
-        collective = Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
         self.recorder.emit(
             "all-reduce",
             unit.name,
             stream="all-reduce",
             changes=tuple(changes),
-            collective=collective if group.ranks > 1 else None,
+            collective=collective("all_reduce", group, size),
             waits=("compute", "reduce-scatter"),
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, field, replace
-from zeroplan.schedule.events import Collective, Pool, Recorder, Script
+from zeroplan.schedule.events import Pool, Recorder, Script, collective
 from zeroplan.schedule.fsdp2_gather import Gather
 from zeroplan.schedule.fsdp2_groups import FsdpGroup, fsdp_groups
 from zeroplan.schedule.fsdp2_reduce import Reduce
@@ -24,7 +24,7 @@ from zeroplan.schedule.optimizer import (
 from zeroplan.schedule.plan import Plan, inputs_and_buffers
 from zeroplan.schedule.reference import ShardedReference
 from zeroplan.schedule.stretches import micro_steps
-from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.layout import dim0_shard_shape
 from zeroplan.sharding.offload import HostBuffer
 from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.workload.changes import Category, Change
@@ -71,7 +71,7 @@ def fsdp2_script(plan: Plan) -> Script:
             _backward(step, last=last)
     recorder.phase = "optimizer"
     ranks = plan.groups.shard.ranks
-    pieces = [each._replace(shape=dim0_shard(each.shape, ranks)) for each in plan.pieces]
+    pieces = [each._replace(shape=dim0_shard_shape(each.shape, ranks)) for each in plan.pieces]
     if plan.training.gradient_clipping:
         clip_by_norm_vector(
             recorder,
@@ -146,9 +146,7 @@ def _scale_weights(step: _Step) -> None:
             "scales of fp8 weights",
             "optimizer",
             stream="all-reduce",
-            collective=Collective(
-                name="all_reduce", group=ranks, input_bytes=size, output_bytes=size
-            ),
+            collective=collective("all_reduce", ranks, size),
             waits=("compute",),
         )
 

@@ -70,7 +70,7 @@ class Gather:
                 input_bytes=sent,
                 output_bytes=sent * ranks.ranks,
             ),
-            traffic_bytes=part.shard_bytes(held.stored) + sent,
+            traffic_bytes=part.stored_bytes(held.stored) + sent,
             waits=waits,
         )
 
@@ -85,7 +85,7 @@ class Gather:
             "copy from host",
             group.name,
             stream="host to device",
-            transfer=copied(self.plan.offload, part.shard_bytes(held.stored)),
+            transfer=copied(self.plan.offload, part.stored_bytes(held.stored)),
             waits=(COPY_OUT,),
         )
         return [

@@ -7,12 +7,12 @@ Source: `foreach_reduce` in torch/distributed/fsdp/_fully_shard/_fsdp_collective
 from collections.abc import Iterable
 
 from zeroplan.records import dataclass, replace
-from zeroplan.schedule.events import Collective, Recorder, Segment, Stream, Transfer
+from zeroplan.schedule.events import Collective, Recorder, Segment, Stream, Transfer, collective
 from zeroplan.schedule.fsdp2_groups import FsdpGroup
 from zeroplan.schedule.offload import copied
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
-from zeroplan.sharding.layout import dim0_shard
+from zeroplan.sharding.layout import dim0_shard_shape
 from zeroplan.sharding.optimizer_states import Piece
 from zeroplan.units import Size, round_up
 from zeroplan.workload.changes import Change
@@ -128,9 +128,7 @@ class Reduce:
                 name,
                 stream="all-reduce",
                 changes=gone,
-                collective=Collective(
-                    name="all_reduce", group=replicate, input_bytes=size, output_bytes=size
-                ),
+                collective=collective("all_reduce", replicate, size),
                 waits=("reduce-scatter",),
             )
         self._assign(group, out)
@@ -164,7 +162,7 @@ class Reduce:
         """Update a group's shards one by one where they were reduced, then drop their gradient."""
         hidden = group.name == "block"
         for p in group.trained.parameters:
-            piece = Piece(dim0_shard(p.shape, group.trained.ranks), hidden=hidden)
+            piece = Piece(dim0_shard_shape(p.shape, group.trained.ranks), hidden=hidden)
             held = self.plan.dtypes
             torch_optimizer_step(self.recorder, [piece], held, stream="reduce-scatter")
         size = group.trained.flat_shard_bytes(self.plan.dtypes.gradient)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.errors import SpecError
-from zeroplan.schedule.events import Collective, Recorder
+from zeroplan.schedule.events import Recorder, collective
 from zeroplan.sharding.groups import Group
 from zeroplan.sharding.optimizer_states import Piece, is_muons
 from zeroplan.sharding.optimizers import SHARDED_MUON
@@ -102,7 +102,7 @@ def _exchange(recorder: Recorder, piece: Piece, group: Group, place: int, what: 
         f"all-to-all of {what}",
         "optimizer",
         stream="all-reduce",
-        collective=Collective(name="all_to_all", group=group, input_bytes=size, output_bytes=size),
+        collective=collective("all_to_all", group, size),
         waits=("compute",),
         mark=_mark(what, place),
     )

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Final
 
-from zeroplan.schedule.events import Collective, Recorder, Stream
+from zeroplan.schedule.events import Collective, Recorder, Stream, collective
 from zeroplan.schedule.muon import muon_matmuls, muon_temporary
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.groups import Group
@@ -182,7 +182,7 @@ def clip_by_norm_vector(
     """
     size = itemsize * sum(piece.times for piece in pieces)
     held = [] if on_host else pieces
-    _clip(recorder, held, _sum_over(group, size), itemsize=itemsize)
+    _clip(recorder, held, collective("all_reduce", group, size), itemsize=itemsize)
 
 
 def clip_by_local_norm(
@@ -192,7 +192,7 @@ def clip_by_local_norm(
 
     Source: FullyShardedDataParallel.clip_grad_norm_ (torch 2.13); it spans the shard group only.
     """
-    _clip(recorder, pieces, _sum_over(group, FP32), itemsize=itemsize)
+    _clip(recorder, pieces, collective("all_reduce", group, FP32), itemsize=itemsize)
 
 
 def clip_whole(recorder: Recorder, pieces: list[Piece], *, itemsize: int) -> None:
@@ -200,14 +200,8 @@ def clip_whole(recorder: Recorder, pieces: list[Piece], *, itemsize: int) -> Non
     _clip(recorder, pieces, None, itemsize=itemsize)
 
 
-def _sum_over(group: Group, size: Size) -> Collective | None:
-    if group.ranks == 1:
-        return None
-    return Collective(name="all_reduce", group=group, input_bytes=size, output_bytes=size)
-
-
 def _clip(
-    recorder: Recorder, pieces: list[Piece], collective: Collective | None, *, itemsize: int
+    recorder: Recorder, pieces: list[Piece], call: Collective | None, *, itemsize: int
 ) -> None:
     """Read the gradients for their norms, add these up across ranks, scale the gradients."""
     norms = ALLOCATION_BYTES * sum(piece.times for piece in pieces)
@@ -219,7 +213,7 @@ def _clip(
         "optimizer",
         stream="all-reduce",
         changes=(-held,),
-        collective=collective,
+        collective=call,
         waits=("compute",),
     )
     recorder.emit(

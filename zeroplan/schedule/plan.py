@@ -98,6 +98,12 @@ class Plan:
         return [(p, times) for p, times in self.parameters if not p.trainable]
 
     @property
+    def frozen_bytes(self) -> int:
+        """Those, each in a storage of its own. [B]"""
+        stored = self.dtypes.stored
+        return int(sum(round_up(p.elements * stored(p)) * times for p, times in self.frozen))
+
+    @property
     def pieces(self) -> list[Piece]:
         """Every trained parameter as an optimizer sees it that updates whole ones."""
         return [
@@ -198,6 +204,12 @@ class Plan:
             Change("loss", KEPT_LOGITS, kept),
         )
         return replace(loss, changes=changes)
+
+    def write_forward(self, recorder: Recorder) -> None:
+        """Write a forward down in which no parameter has to be gathered."""
+        for index in self.walk_forward(recorder):
+            for part in self.forward_parts(index):
+                recorder.compute("forward", self.owner(index), part)
 
     def backward_parts(self, index: int) -> tuple[Segment, Segment]:
         """Join a unit's backward in two: the loss down to the model's output, and the rest."""

@@ -5,7 +5,7 @@ DDP; the rank shown is the one that got the most parameters.
 """
 
 from zeroplan.schedule.ddp import data_parallel_script
-from zeroplan.schedule.events import Collective, Recorder, Script
+from zeroplan.schedule.events import Recorder, Script, collective
 from zeroplan.schedule.optimizer import Sizes
 from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.layout import packed
@@ -41,12 +41,11 @@ def _broadcast(plan: Plan, recorder: Recorder, stored: Sizes) -> None:
         return
     for elements, times in stored:
         size = elements * plan.dtypes.parameter
-        collective = Collective(name="broadcast", group=world, input_bytes=size, output_bytes=size)
         with recorder.repeat(times):
             recorder.emit(
                 "broadcast parameters",
                 "optimizer",
                 stream="all-reduce",
-                collective=collective,
+                collective=collective("broadcast", world, size),
                 waits=("compute",),
             )

@@ -97,13 +97,15 @@ class Coordinator:
 
     def _near(self, number: int, copy: int) -> list[bool]:
         """Return which parameters come again soon, at each hook of a copy that may release them."""
-        lap, _, _, first, fetches = self.seen.tracks[number]
-        step, found = first + copy * fetches, list[bool]()
-        for hook in lap.hooks:
+        track, found = self.seen.tracks[number], list[bool]()
+        step = track.first_step + copy * track.fetches
+        for hook in track.lap.hooks:
             if hook.fetch:
                 step += 1
             else:
-                found += [self._reused_soon(p + copy * lap.shift, step) for p in hook.parameters]
+                found += [
+                    self._reused_soon(p + copy * track.lap.shift, step) for p in hook.parameters
+                ]
         return found
 
     def _copy(self, number: int, lap: Lap, copy: int) -> tuple[tuple[Action, ...], ...]:

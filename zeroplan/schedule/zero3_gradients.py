@@ -14,11 +14,10 @@ from zeroplan.schedule.deepspeed_common import (
     FP64,
     Gradient,
     accumulation_itemsize,
-    collective,
     transient,
     wire_itemsize,
 )
-from zeroplan.schedule.events import CollectiveName, Recorder, Stream
+from zeroplan.schedule.events import CollectiveName, Recorder, Stream, collective
 from zeroplan.schedule.offload import NORMS, copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_quantized_gradients import BUFFER, QuantizedReduction
@@ -166,7 +165,7 @@ class Gradients:
             "all-reduce",
             "bucket",
             stream=self.stream,
-            collective=collective("all_reduce", self.plan.groups.replicate, size, size),
+            collective=collective("all_reduce", self.plan.groups.replicate, size),
             traffic_bytes=2 * size,
         )
 

@@ -4,7 +4,7 @@ Source: deepspeed/runtime/zero/mics.py and mics_utils.py (0.19.6, the last versi
 """
 
 from zeroplan.records import dataclass
-from zeroplan.schedule.deepspeed_common import collective
+from zeroplan.schedule.events import collective
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.sharding.groups import Group
 from zeroplan.units import round_up

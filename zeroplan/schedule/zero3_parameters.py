@@ -7,8 +7,7 @@ deepspeed/runtime/zero/partition_parameters.py (0.19.8).
 from collections.abc import Iterable
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.deepspeed_common import collective
-from zeroplan.schedule.events import Recorder, Transfer
+from zeroplan.schedule.events import Recorder, Transfer, collective
 from zeroplan.schedule.offload import copied
 from zeroplan.schedule.plan import Plan
 from zeroplan.schedule.zero3_structure import Action

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.records import dataclass, field
-from zeroplan.schedule.deepspeed_common import Gradient, collective
-from zeroplan.schedule.events import Recorder, Stream
+from zeroplan.schedule.deepspeed_common import Gradient
+from zeroplan.schedule.events import Recorder, Stream, collective
 from zeroplan.sharding.groups import Group, Groups
 from zeroplan.units import FP32, ceil_div, round_up
 from zeroplan.workload.changes import Change
@@ -91,7 +91,7 @@ class QuantizedReduction:
             "bucket",
             stream=self.stream,
             changes=(*self._assign(**sent), *self._assign_each(kept)),
-            collective=collective("all_to_all", group, payload, payload),
+            collective=collective("all_to_all", group, payload),
             traffic_bytes=read + payload,
             waits=("compute",),
         )
@@ -99,7 +99,7 @@ class QuantizedReduction:
             "all-to-all scales",
             "bucket",
             stream=self.stream,
-            collective=collective("all_to_all", group, scales, scales),
+            collective=collective("all_to_all", group, scales),
         )
 
     def _assign(self, **sizes: int) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
-from zeroplan.schedule.deepspeed_common import collective
+from zeroplan.schedule.events import collective
 from zeroplan.schedule.zero3_parameters import Parameters
 from zeroplan.sharding.groups import Group
 from zeroplan.units import FP32, ceil_div, round_up

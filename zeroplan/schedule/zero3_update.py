@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from zeroplan.schedule.deepspeed_common import (
     FP64,
     accumulation_itemsize,
-    collective,
     transient,
 )
-from zeroplan.schedule.events import Recorder, Transfer
+from zeroplan.schedule.events import Recorder, Transfer, collective
 from zeroplan.schedule.offload import NORMS, copied, host_states, host_step
 from zeroplan.schedule.optimizer import torch_optimizer_step
 from zeroplan.schedule.plan import Plan
@@ -83,7 +82,7 @@ def _update_on_host(plan: Plan, recorder: Recorder, groups: list[list[int]]) -> 
     held, offload = plan.dtypes, plan.offload
     norms = sum(map(len, groups)) * ALLOCATION_BYTES
     for _ in groups:
-        call = collective("all_reduce", plan.groups.shard, FP32, FP32)
+        call = collective("all_reduce", plan.groups.shard, FP32)
         recorder.emit("gradient norm", "optimizer", collective=call)
     for shards, written in zip(groups, on_drive(plan, groups), strict=True):
         size = sum(shards)
@@ -108,6 +107,6 @@ def _check_overflow(plan: Plan, recorder: Recorder, shards: int) -> None:
         "check overflow",
         "optimizer",
         changes=transient("temporaries", "overflow", magnitudes, round_up(shards)),
-        collective=collective("all_reduce", plan.groups.shard, 1, 1),
+        collective=collective("all_reduce", plan.groups.shard, 1),
         traffic_bytes=3 * magnitudes + 2 * shards,
     )

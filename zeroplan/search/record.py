@@ -1,7 +1,7 @@
 """What a search finds."""
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zeroplan import __version__
 from zeroplan.estimation.record import SCHEMA_VERSION, Estimate, Verdict
@@ -12,9 +12,17 @@ from zeroplan.search.blocks import Refusal
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Choice", "NearMiss", "Objective", "Search"]
+__all__ = ["OBJECTIVES", "Choice", "NearMiss", "Objective", "Search"]
 
 Objective = Literal["fastest", "cheapest", "fewest-gpus", "most-headroom"]
+
+OBJECTIVES: Final[dict[Objective, str]] = {
+    "fastest": "Fastest",
+    "cheapest": "Cheapest",
+    "fewest-gpus": "Fewest GPUs",
+    "most-headroom": "Most headroom",
+}
+"""What can be best, and how a sentence about it begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

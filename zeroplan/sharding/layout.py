@@ -11,11 +11,11 @@ from zeroplan.workload.tape import Parameter
 __all__ = [
     "FlatParameter",
     "ParameterGroup",
-    "dim0_shard",
     "dim0_shard_elements",
-    "even_shard_elements",
+    "dim0_shard_shape",
     "flat_shard_elements",
     "packed",
+    "per_parameter_shard_elements",
     "unique",
 ]
 
@@ -40,13 +40,13 @@ def dim0_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     return ceil_div(rows, ranks) * (parameter.elements // rows)
 
 
-def dim0_shard(shape: tuple[Size, ...], ranks: Size) -> tuple[Size, ...]:
-    """Return the shape of the same. [elements]"""
+def dim0_shard_shape(shape: tuple[Size, ...], ranks: Size) -> tuple[Size, ...]:
+    """Return the shape of the rows that one rank stores. [elements]"""
     rows, *rest = shape or (1,)
     return ceil_div(rows, ranks), *rest
 
 
-def even_shard_elements(parameter: Parameter, ranks: Size) -> Size:
+def per_parameter_shard_elements(parameter: Parameter, ranks: Size) -> Size:
     """One rank's part of a parameter cut as a flat vector, ceil(elements / N).
 
     Source: deepspeed/runtime/zero/partition_parameters.py, _partition_param (0.19.8). [elements]
@@ -159,7 +159,7 @@ class ParameterGroup:
             for p in self.parameters
         )
 
-    def shard_bytes(self, itemsize: Itemsize) -> Size:
+    def stored_bytes(self, itemsize: Itemsize) -> Size:
         """One rank's padded elements as they are stored, not rounded. [B]"""
         return sum(dim0_shard_elements(p, self.ranks) * itemsize(p) for p in self.parameters)
 

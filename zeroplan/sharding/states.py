@@ -6,9 +6,9 @@ from zeroplan.records import dataclass
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.layout import (
     dim0_shard_elements,
-    even_shard_elements,
     flat_shard_elements,
     packed,
+    per_parameter_shard_elements,
 )
 from zeroplan.sharding.offload import RESIDENT, Offloading
 from zeroplan.sharding.strategies import Sharding
@@ -96,7 +96,7 @@ def shard_elements(row: Sharding, parameters: Counted, ranks: Size) -> Size:
         return max(sum(share) for share in packed(sizes, ranks))
     per_parameter: dict[str, Callable[[Parameter, Size], Size]] = {
         "dim0": dim0_shard_elements,
-        "per-parameter": even_shard_elements,
+        "per-parameter": per_parameter_shard_elements,
         "none": lambda parameter, _: parameter.elements,
     }
     return sum(per_parameter[row.padding](p, ranks) * times for p, times in parameters)

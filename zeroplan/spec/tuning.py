@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from zeroplan.records import dataclass
-from zeroplan.spec.words import Depth, Pattern, Range, StoredDtype
+from zeroplan.spec.words import Depth, Pattern, Share, StoredDtype
 
 __all__ = ["Quantization", "StorageDtype", "TuningChoice"]
 
@@ -12,7 +12,6 @@ StorageDtype = Literal["uint8", "bf16", "fp16", "fp32"]
 Names = Annotated[
     str, Pattern("[A-Za-z0-9_-]+(,[A-Za-z0-9_-]+)*", "names with commas between them")
 ]
-Share = Annotated[float, Range(0, 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 from typing import Final
 
+from zeroplan.units import MICRO
 from zeroplan.validate.comparing import question_of
 from zeroplan.validate.measurement import RunRecord
 
@@ -16,7 +17,6 @@ COLUMNS: Final = (
 )
 
 LOOPBACK: Final = "loopback"
-MICRO: Final = 1e-6
 
 
 def to_csv(record: RunRecord, profiles: Path | None = None) -> str:

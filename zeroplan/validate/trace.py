@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zeroplan.records import dataclass
+from zeroplan.units import MICRO
 from zeroplan.validate.measurement import BusTime, spread
 
 __all__ = ["StepTrace", "bus_times", "read_trace"]
 
-MICRO: Final = 1e-6
 """Times in a trace are microseconds."""
 
 ON_STREAMS: Final = ("kernel", "gpu_memcpy", "gpu_memset")

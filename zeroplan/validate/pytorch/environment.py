@@ -91,12 +91,19 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
 
 @contextmanager
 def by_reference_counts() -> Iterator[None]:
-    """Let only reference counts free tensors, so that a run repeats."""
+    """Let only reference counts free tensors, so that a run repeats.
+
+    What is there already, PyTorch's own modules above all, is left out where a step looks for
+    cycles of references: to go through it takes longer than a small step.
+    """
     collecting = gc.isenabled()
     gc.disable()
+    gc.collect()
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         if collecting:
             gc.enable()
 

@@ -123,7 +123,8 @@ def _rank(rank: int, task: _Task) -> None:
     if os.getppid() != task.parent:
         return  # it died before this rank asked to die with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its ranks
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // task.processes))
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // task.processes))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     (task.folder / f"{rank}.seen").write_bytes(dumps(found := _found(rank, task)))
     if isinstance(found, Outcome):
