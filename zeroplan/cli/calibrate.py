@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from zeroplan.cli.completion import gpu_ids, link_names, offer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import AsJson, ProfilesFolder
@@ -76,6 +77,7 @@ def calibrate(
         typer.Option(
             metavar="ID",
             help="Link to fit; what the points cannot tell it keeps.",
+            autocompletion=offer(link_names),
             rich_help_panel=COLLECTIVES,
         ),
     ] = None,
@@ -96,7 +98,10 @@ def calibrate(
     gpus: Annotated[
         str,
         typer.Option(
-            metavar="ID,ID", help="Use runs on these GPUs only.", rich_help_panel=COLLECTIVES
+            metavar="ID,ID",
+            help="Use runs on these GPUs only.",
+            autocompletion=offer(gpu_ids, several=True),
+            rich_help_panel=COLLECTIVES,
         ),
     ] = "",
     min_bytes: Annotated[
@@ -116,6 +121,7 @@ def calibrate(
         typer.Option(
             metavar="ID",
             help="GPU of the node, which topo -m does not name.",
+            autocompletion=offer(gpu_ids),
             rich_help_panel=TOPOLOGY,
         ),
     ] = "",
@@ -124,6 +130,7 @@ def calibrate(
         typer.Option(
             metavar="ID",
             help="Link inside, if it is not what topo shows.",
+            autocompletion=offer(link_names),
             rich_help_panel=TOPOLOGY,
         ),
     ] = "",
@@ -132,6 +139,7 @@ def calibrate(
         typer.Option(
             metavar="WORD|ID",
             help="Link between nodes: ib, roce, efa, ethernet, or a profile.",
+            autocompletion=offer(link_names),
             rich_help_panel=TOPOLOGY,
         ),
     ] = "",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
-from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
+from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder, count
 from zeroplan.cli.progress import counted
 from zeroplan.errors import UsageError, perhaps
 
@@ -50,6 +51,7 @@ def plan(
         typer.Option(
             metavar="WORD",
             help="What is best: fastest, cheapest, fewest-gpus or most-headroom.",
+            autocompletion=offer(words(*OBJECTIVES)),
             rich_help_panel=SEARCH,
         ),
     ] = "fastest",
@@ -166,14 +168,8 @@ def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | Non
     if min_gpus and "cluster.gpus" not in {*asked.values, *asked.varied}:
         doublings = range(MOST_GPUS.bit_length())
         values["cluster.gpus"] = [1 << doubling for doubling in doublings]
-    size = None if batch is None else _count("--global-batch-size", batch)
+    size = None if batch is None else count("--global-batch-size", batch)
     return space_of(values, global_batch_size=size, profiles=profiles)
-
-
-def _count(option: str, text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"{option} {text!r}: use a whole number of 1 or more.")
-    return int(text)
 
 
 def prices_of(text: str | None) -> dict[str, float]:
@@ -204,7 +200,7 @@ def _search(
 
     journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
     several = sum(1 for _ in space.structures()) > SMALL
-    usual = (os.cpu_count() or 1) if several else 1
+    usual = (os.cpucount() or 1) if several else 1
     return search(
         space,
         objective,
@@ -212,7 +208,7 @@ def _search(
         allow_tight=allow_tight,
         journal=journal,
         progress=None if quiet else counted("structures"),
-        workers=usual if workers is None else _count("--workers", workers),
+        workers=usual if workers is None else count("--workers", workers),
     )
 
 

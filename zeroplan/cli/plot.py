@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_later
 from zeroplan.cli.options import OUTPUT, ProfilesFolder
@@ -198,7 +199,12 @@ def plot(
     ask: Callable[..., Asked],
     *,
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="Kind of chart; they are listed below.")
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help="Kind of chart; they are listed below.",
+            autocompletion=offer(words(*KINDS)),
+        ),
     ] = None,
     output: Annotated[
         str | None,

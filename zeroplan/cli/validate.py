@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import refuse_unwritable, write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run_or_none
 from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
 from zeroplan.errors import UsageError
-from zeroplan.spec.hints import UnfitError, convert, describe, parse
+from zeroplan.spec.hints import AUTO, UnfitError, convert, describe, literals, parse
 from zeroplan.spec.run import Run
 from zeroplan.spec.words import Range
 from zeroplan.validate.measurement import RunRecord
@@ -51,6 +52,7 @@ def validate(
             help="What the step runs on: fake (tensors without data, at the run's world size), "
             "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL); "
             "cpu and cuda set cluster.backend.",
+            autocompletion=offer(words(*literals(Backend))),
             rich_help_panel=HOW,
         ),
     ] = "fake",
@@ -60,6 +62,7 @@ def validate(
             metavar="WORD",
             help="Module that is run: own (zeroplan's, made from the architecture) or "
             "transformers; auto is own, and transformers where that lacks a layer.",
+            autocompletion=offer(words(*literals(ModelClass), AUTO)),
             rich_help_panel=HOW,
         ),
     ] = "auto",
