@@ -37,6 +37,11 @@ def test_a_person_reads_the_best_and_how_to_look_closer() -> None:
     assert max(map(len, others)) <= 80
 
 
+def test_the_one_strategy_that_is_asked_for_is_named() -> None:
+    page = _plan("-m", "llama-3.2-1b", "-n", "8", "--strategy", "fsdp2", "-b", "1")
+    assert "Fastest: fsdp2 on 8 h100-sxm5-80gb, " in page
+
+
 def test_a_range_doubles() -> None:
     found = json.loads(_plan(*SMALL, "-n", "2..16", "--strategy", "fsdp2", "--json"))
     assert found["searched"]["cluster.gpus"] == [2, 4, 8, 16]

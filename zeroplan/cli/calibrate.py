@@ -10,6 +10,7 @@ from zeroplan.cli.completion import gpu_ids, link_names, offer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import AsJson, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def calibrate(
     elif records:
         from zeroplan.calibration import calibrate_records  # noqa: PLC0415  # not for --help
 
-        result = calibrate_records(records, link=link or "", profiles=own)
+        with working("calibrating", quiet=as_json):
+            result = calibrate_records(records, link=link or "", profiles=own)
     else:
         if link is None:
             raise UsageError("name the link that the collectives ran on with --link.")
@@ -191,9 +193,10 @@ def calibrate(
             min_bytes=int(min_bytes),
             equal_sources=equal_sources,
         )
-        result = calibrate_collectives(
-            str(collectives), link, choice=choice, name=_name(output), profiles=own
-        )
+        with working("fitting", quiet=as_json):
+            result = calibrate_collectives(
+                str(collectives), link, choice=choice, name=_name(output), profiles=own
+            )
     _write(result.profiles, output)
     _print(result, as_json=as_json)
 

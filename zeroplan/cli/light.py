@@ -103,7 +103,7 @@ class AllCommands(LightGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete names and options without importing the commands that are offered."""
-        named = {name: TyperCommand(name=name) for name in COMMANDS}
+        named = [TyperCommand(name=name) for name in COMMANDS]
         offered = TyperGroup(name=self.name, commands=named, params=self.params)
         return offered.shell_complete(ctx, incomplete)
 

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,7 +14,7 @@ from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder, count
-from zeroplan.cli.progress import counted
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError, perhaps
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def plan(
     wanted = _objective("fewest-gpus" if min_gpus else objective)
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
     if to_csv or to_parquet:
-        _write_all(space, to_csv, to_parquet)
+        _write_all(space, to_csv, to_parquet, quiet=as_json)
     found = _search(
         space,
         wanted,
@@ -200,19 +201,21 @@ def _search(
 
     journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
     several = sum(1 for _ in space.structures()) > SMALL
-    usual = (os.cpucount() or 1) if several else 1
-    return search(
-        space,
-        objective,
-        prices=prices,
-        allow_tight=allow_tight,
-        journal=journal,
-        progress=None if quiet else counted("structures"),
-        workers=usual if workers is None else count("--workers", workers),
-    )
+    usual = (os.cpu_count() or 1) if several else 1
+    many = usual if workers is None else count("--workers", workers)
+    with working("searching", "structures", quiet=quiet) as progress:
+        return search(
+            space,
+            objective,
+            prices=prices,
+            allow_tight=allow_tight,
+            journal=journal,
+            progress=progress,
+            workers=many,
+        )
 
 
-def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None) -> None:
+def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None, *, quiet: bool) -> None:
     from zeroplan.search.sweep import write_csv, write_parquet  # noqa: PLC0415
 
     for path, option, write in (
@@ -220,7 +223,12 @@ def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None) -> No
         (to_parquet, "--parquet", write_parquet),
     ):
         if path is not None:
-            write_by(Path(path), partial(write, space), option)
+            write_by(Path(path), partial(_write, write, space, quiet), option)
+
+
+def _write(write: Callable[..., None], space: "Space", quiet: bool, part: Path) -> None:
+    with working("pricing every plan", "structures", quiet=quiet) as progress:
+        write(space, part, progress=progress)
 
 
 def _command(space: "Space", found: "Search") -> str:

@@ -11,6 +11,7 @@ from zeroplan.cli.files import refuse_unwritable, write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run_or_none
 from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import AUTO, UnfitError, convert, describe, literals, parse
 from zeroplan.spec.run import Run
@@ -148,16 +149,18 @@ def validate(
             raise UsageError("--from: the record says what ran; leave out the spec and --record.")
         run = read_record(earlier)
     else:
-        run = recorded(
-            asked,
-            backend=_value(Backend, "--backend", backend),
-            model_class=_value(ModelClass | None, "--model-class", model_class),
-            timeout=_value(Seconds, "--timeout", timeout),
-            pretend_gpus=_value(Gpus | None, "--pretend-gpus", pretend_gpus or "auto"),
-            micro_benches=micro_benches,
-            profiles=folder,
-            tells=True,
-        )
+        measured_on = _value(Backend, "--backend", backend)
+        with working("running a step", quiet=as_json or measured_on != "fake"):  # others tell it
+            run = recorded(
+                asked,
+                backend=measured_on,
+                model_class=_value(ModelClass | None, "--model-class", model_class),
+                timeout=_value(Seconds, "--timeout", timeout),
+                pretend_gpus=_value(Gpus | None, "--pretend-gpus", pretend_gpus or "auto"),
+                micro_benches=micro_benches,
+                profiles=folder,
+                tells=True,
+            )
     place = seat() if earlier is None else None
     if place is not None and not place.leads:
         return
