@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from zeroplan.estimation.record import Estimate
-from zeroplan.report.terminal import PROSE_WIDTH, Page, prose, table_text
+from zeroplan.report.terminal import PROSE_WIDTH, Page, command_text, prose, table_text
 from zeroplan.rows import readable, significant
 from zeroplan.search.record import Choice, Search
 from zeroplan.search.tables import tables
@@ -37,7 +37,7 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
     sheet = replace(on, width=min(on.width, PROSE_WIDTH))
     parts = [prose(_summary(found), on), *(table_text(each, sheet) for each in tables(found))]
     if command:
-        parts.append(f"Look closer:\n  {command}\n")
+        parts.append(f"Look closer:\n{command_text(command, on)}")
     refused = [f"- {each.plans:,} plans refused: {each.why}" for each in found.refused]
     if refused:
         parts.append(prose(("Notes", *refused), on))
