@@ -234,7 +234,7 @@ def _fit(count: int, scale: float, context: str) -> Made:
             sequence_length=1024 << length,
             device_bytes=int(scale * (1 << size) * (1 << length) * 2**30),
             usable_bytes=int(scale * 40 * 2**30),
-            verdict=("fits", "fits", "tight", "does_not_fit")[min(3, (size + length) // 2)],  # type: ignore[arg-type]
+            verdict=("fits", "fits", "tight", "does_not_fit")[min(3, (size + length) // 2)],
             step_seconds=1.0,
             exposed_communication_seconds=0.1,
             tokens_per_second_per_gpu=1000 * scale * (1 + size) / (1 + length / 9),

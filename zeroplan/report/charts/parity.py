@@ -1,7 +1,7 @@
 """`parity`: what was predicted against what was measured."""
 
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zeroplan.backtesting.record import Backtest, Metric, Score
 from zeroplan.records import dataclass
@@ -50,11 +50,11 @@ def parity(scores: tuple[Score, ...], ax: "Axes") -> "Axes":
     ax.plot(ends, ends, color="#888888", lw=0.8)
     ax.errorbar(measured, predicted, (low, high), fmt="none", ecolor="#bbbbbb", elinewidth=0.6)
     size = 22 if len(scores) < FEW else 9
-    look = {"color": POINTS, "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
+    look: Any = {"color": POINTS, "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
     ax.scatter(measured, predicted, s=size, **look)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(*ticks(*ends, MOST_TICKS, WIDE))
+        axis.set_ticks(*ticks(ends[0], ends[1], MOST_TICKS, WIDE))
         axis.set_ticks([], minor=True)
     ax.set(xlabel=f"measured {label}", ylabel=f"predicted {label}")
     ax.set_title(_half(scores), loc="left")
