@@ -3,17 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from zeroplan.cli.light import COMMANDS
 from zeroplan.hardware import load_catalogue
 from zeroplan.spec.presets import list_presets
 
 HEAVY = ("matplotlib", "numpy", "pandas", "pydantic", "torch")
 
 
-def _asked(shell: str, line: str) -> subprocess.CompletedProcess[str]:
+def _asked(
+    shell: str, line: str, unwanted: tuple[str, ...] = HEAVY
+) -> subprocess.CompletedProcess[str]:
     """Ask as the shell does when the tab key is hit at the end of a line."""
     words = line.split(" ")
     told = {
@@ -24,7 +28,7 @@ def _asked(shell: str, line: str) -> subprocess.CompletedProcess[str]:
     }
     code = (
         "import sys\nfrom zeroplan.cli import main\ntry: main()\n"
-        f"except SystemExit: print({HEAVY!r} and set(sys.modules) & set({HEAVY!r}), file=sys.stderr)"
+        f"except SystemExit: print(set(sys.modules) & set({unwanted!r}), file=sys.stderr)"
     )
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -44,6 +48,8 @@ def _offered(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
+        ("zeroplan ", [*COMMANDS]),
+        ("zeroplan --ver", ["--version"]),
         ("zeroplan es", ["estimate"]),
         ("zeroplan estimate --micro-b", ["--micro-batch-size"]),
         ("zeroplan estimate --strategy fsd", ["fsdp1", "fsdp2"]),
@@ -70,6 +76,17 @@ def _offered(line: str) -> list[str]:
 )
 def test_bash_is_offered(line: str, expected: list[str]) -> None:
     assert _offered(line) == expected
+
+
+def test_commands_are_offered_without_importing_them() -> None:
+    modules = tuple(f"zeroplan.cli.{name}" for name in COMMANDS)
+    done = _asked("zsh", "zeroplan ", modules)
+    assert done.stdout == f"_arguments '*: :(({_quoted(COMMANDS)}))'\n"
+    assert done.stderr == "set()\n"
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return "\n".join(f'"{word}"' for word in words)
 
 
 def test_all_presets_gpus_nodes_and_links_are_offered() -> None:

@@ -7,6 +7,7 @@ pydantic adapter, even one that was not given, which takes 0.1 s and knows less 
 from importlib import import_module
 from typing import Any, Final
 
+from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
@@ -105,7 +106,7 @@ class AllCommands(LightGroup):
         """Complete names and options without importing the commands that are offered."""
         named = [TyperCommand(name=name) for name in COMMANDS]
         offered = TyperGroup(name=self.name, commands=named, params=self.params)
-        return offered.shell_complete(ctx, incomplete)
+        return offered.shell_complete(Context(offered, info_name=ctx.info_name), incomplete)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command by name; a shell that completes behind a wrong one is not told so."""

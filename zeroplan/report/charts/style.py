@@ -98,7 +98,7 @@ FACTORS: Final = (
 )
 """What every power of ten, or every so manieth, is multiplied by for ticks, from many to few."""
 LEAST: Final = 1e-4
-LARGEST: Final = 1e9
+LARGEST: Final = 1e8
 """Ticks between these are written out."""
 PLAIN: Final = "{x:,.12g}"
 """Format of ticks."""
