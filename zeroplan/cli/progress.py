@@ -9,7 +9,7 @@ from typing import Final, TextIO
 
 from zeroplan.rows import significant
 
-__all__ = ["Line", "working"]
+__all__ = ["Line", "is_watched", "working"]
 
 SILENT_SECONDS: Final = 1.0
 """Progress is shown after this. [s]"""
@@ -90,7 +90,7 @@ def working(
         Whether nothing is to be shown.
 
     """
-    if quiet or not _is_watched():
+    if quiet or not is_watched():
         yield None
         return
     from threading import Event, Thread  # noqa: PLC0415  # not where nobody looks
@@ -112,6 +112,6 @@ def working(
         line.erase()
 
 
-def _is_watched() -> bool:
+def is_watched() -> bool:
     """Whether standard error is a terminal that a person looks at, not the log of a CI job."""
     return sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"

@@ -11,7 +11,7 @@ from zeroplan.cli.files import refuse_unwritable, write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run_or_none
 from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
-from zeroplan.cli.progress import working
+from zeroplan.cli.progress import is_watched, working
 from zeroplan.errors import UsageError
 from zeroplan.spec.hints import AUTO, UnfitError, convert, describe, literals, parse
 from zeroplan.spec.run import Run
@@ -159,7 +159,7 @@ def validate(
                 pretend_gpus=_value(Gpus | None, "--pretend-gpus", pretend_gpus or "auto"),
                 micro_benches=micro_benches,
                 profiles=folder,
-                tells=True,
+                tells=is_watched() and not as_json,
             )
     place = seat() if earlier is None else None
     if place is not None and not place.leads:
