@@ -26,7 +26,7 @@ def test_a_sentence_tells_what_the_chart_shows() -> None:
     scores = _scores("step_seconds", 1.0, 1.1) + _scores("peak_bytes", 1.0)
     data = data_parity(Backtest(rows=scores, skipped=()))
     assert data.alt == (
-        "Predicted against measured: Half of 2 steps are within 5.0 %; The one peak is within 0 %."
+        "Predicted against measured: half of 2 steps are within 5.0 %; the one peak is within 0 %."
     )
     assert "measured peak memory [GiB]" in svg_of(figure_of(KIND, data), data.title, data.alt)
 

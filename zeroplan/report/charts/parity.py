@@ -57,7 +57,7 @@ def parity(scores: tuple[Score, ...], ax: "Axes") -> "Axes":
         axis.set_ticks(*ticks(ends[0], ends[1], MOST_TICKS, WIDE))
         axis.set_ticks([], minor=True)
     ax.set(xlabel=f"measured {label}", ylabel=f"predicted {label}")
-    ax.set_title(_half(scores), loc="left")
+    ax.set_title(_begun(_half(scores)), loc="left")
     ax.text(0.97, 0.03, "grey: within 10 %; bars: the band", transform=ax.transAxes, ha="right")
     return ax
 
@@ -81,7 +81,7 @@ class ParityChart:
     @property
     def title(self) -> str:
         """How far off half of the predictions are."""
-        return "; ".join(map(_half, self.metrics.values()))
+        return _begun("; ".join(map(_half, self.metrics.values())))
 
     @property
     def alt(self) -> str:
@@ -113,8 +113,13 @@ def _half(scores: tuple[Score, ...]) -> str:
     noun, count = TITLES[scores[0].metric][0], len(scores)
     within = percent(median(abs(score.error_fraction) for score in scores))
     if count == 1:
-        return f"The one {noun.removesuffix('s')} is within {within}"
-    return f"Half of {count:,} {noun} are within {within}"
+        return f"the one {noun.removesuffix('s')} is within {within}"
+    return f"half of {count:,} {noun} are within {within}"
+
+
+def _begun(words: str) -> str:
+    """Return words as a sentence begins."""
+    return words[:1].upper() + words[1:]
 
 
 KIND: Final = Kind(
