@@ -127,4 +127,4 @@ def test_a_command_alone_shows_its_help(arguments: list[str]) -> None:
 
 def test_version_is_said() -> None:
     done = _zeroplan("--version")
-    assert (done.returncode, done.stdout) == (0, f"zeroplan {version('zeroplan')}\n")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"zeroplan {version('zeroplan')}")

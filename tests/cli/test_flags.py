@@ -58,13 +58,6 @@ def test_every_flag_says_what_it_is_and_its_default() -> None:
     assert "Sequences per GPU per micro-step. [count] [default: 1]" in page
 
 
-@pytest.mark.parametrize("command", ["estimate", "explain", "validate", "calibrate", "backtest"])
-def test_no_name_and_no_sentence_of_a_help_page_is_cut_at_80_columns(command: str) -> None:
-    page = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
-    assert "\u2026" not in page
-    assert max(map(len, page.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

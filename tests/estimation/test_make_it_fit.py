@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from zeroplan.estimation import estimate
+from zeroplan.estimation import answer, estimate, steps
 from zeroplan.estimation.changes import Candidate, remedy
 from zeroplan.estimation.make_it_fit import MakeItFit, make_it_fit
+from zeroplan.estimation.steps import Clocked
 from zeroplan.report.advice import fit_text
 from zeroplan.report.terminal import Page
+from zeroplan.timing.walk import Timing
 
 LARGE: dict[str, Any] = {"model": "1b", "gpus": 8, "strategy": "fsdp2", "micro_batch_size": 64}
 
@@ -120,3 +122,17 @@ def test_the_json_and_the_page(told: MakeItFit) -> None:
     assert max(map(len, page.splitlines())) <= 80
     assert "What makes it fit" in page
     assert "What makes it fit" in told._repr_html_()
+
+
+def test_only_what_fits_is_run_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Clocked] = []
+
+    def timed(run: Clocked) -> Timing:
+        ran.append(run)
+        return steps.timed(run)
+
+    monkeypatch.setattr(answer, "timed", timed)
+    told = make_it_fit(model="1b", gpus=1, strategy="none", micro_batch_size=256)
+    assert not told.fits
+    assert told.changes
+    assert 1 < len(ran) < told.tried / 2

@@ -43,3 +43,7 @@ def test_nothing_but_the_package_and_its_description_is_in_it(names: set[str]) -
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"zeroplan"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_how_to_cite_and_the_version_of_the_profiles_are_in_it(names: set[str]) -> None:
+    assert {"zeroplan/data/CITATION.cff", "zeroplan/hardware_profiles/CHANGELOG.md"} <= names

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any, Final
@@ -10,12 +11,15 @@ import pytest
 
 from zeroplan import estimate
 from zeroplan.errors import SpecError
+from zeroplan.estimation.budget import with_budget
 from zeroplan.estimation.record import Estimate
 from zeroplan.records import replace
 from zeroplan.report.page.charts import Bar, Part, chart, memory_bars, time_bars
 from zeroplan.report.page.document import DATA, page_html
 from zeroplan.report.page.grid import AXES, Grid, grid
+from zeroplan.rows import significant
 from zeroplan.spec.toml import by_dotted_key, load_spec
+from zeroplan.units import GIB
 
 KEYS: Final[dict[str, Any]] = {"model": "8b", "gpus": 16, "link": "ib"}
 VARIED: Final[dict[str, list[object]]] = {
@@ -119,7 +123,7 @@ def test_ids_are_unique_and_every_reference_leads_to_one(outline: _Outline) -> N
 def test_every_control_has_a_label(outline: _Outline) -> None:
     labelled = {each["for"] for each in outline.all("label")}
     assert {each["id"] for each in outline.all("input", "select")} == labelled
-    assert len(labelled) == len(AXES)
+    assert len(labelled) == len(AXES) + len(("price", "tokens"))
 
 
 def _luminance(colour: str) -> float:
@@ -257,3 +261,35 @@ def test_names_cannot_break_out_of_the_page(around: Grid) -> None:
     assert "</title>" in drawn.replace("&lt;/title&gt;", "")
     named = around.names | {"ib-ndr400": "</script>"}
     assert "</script>" not in replace(around, names=named).to_json()
+
+
+def test_the_page_says_in_short_what_readers_ask(page: str, answer: Estimate) -> None:
+    told = unescape(page.partition('<dl class="short">')[2].partition("</dl>")[0])
+    zero3 = next(each for each in answer.estimates if each.strategy == "zero3")
+    memory, time = zero3.memory, zero3.time
+    needed, usable = (
+        significant((size or 0) / GIB) for size in (memory.device_bytes, memory.usable_bytes)
+    )
+    assert f"zero3 takes {needed} of {usable} GiB at its peak ({memory.peak_moment}): " in told
+    assert f"optimizer states {significant(memory.peak_breakdown_bytes.optimizer / GIB)}" in told
+    slow = estimate(**KEYS | {"link": "ethernet-10g"}, strategy="zero3").estimates[0].time
+    longer = significant((slow.step_seconds or 0) / (time.step_seconds or 1))
+    assert f"a step takes {longer} times as long with zero3" in told
+    assert f"between {significant(time.low_seconds or 0)} and " in told
+
+
+def test_a_page_that_says_no_names_a_remedy() -> None:
+    keys: dict[str, Any] = {"model": "70b", "gpus": 8, "strategy": "ddp", "sequence_length": 1024}
+    told = estimate(**keys)
+    around = grid(told, by_dotted_key(keys), {"training.micro_batch_size": [1]})
+    assert "--make-it-fit" in page_html(told, load_spec(**keys), around, [])
+
+
+def test_a_budget_fills_the_fields_that_ask_for_it(answer: Estimate, around: Grid) -> None:
+    asked = with_budget(answer, 2 * 10**12, 2.5, None)
+    fields = {
+        each["id"]: each
+        for each in _Outline(page_html(asked, load_spec(**KEYS), around, [])).all("input")
+    }
+    assert fields["give-price"]["value"] == "2.5"
+    assert fields["give-tokens"]["value"] == "2000"

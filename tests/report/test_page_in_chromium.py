@@ -11,11 +11,12 @@ from typing import Any, Final
 import pytest
 
 from zeroplan import estimate
+from zeroplan.estimation.budget import with_budget
 from zeroplan.report.page.document import page_html
 from zeroplan.report.page.grid import grid
 from zeroplan.rows import significant
 from zeroplan.spec.toml import by_dotted_key, load_spec
-from zeroplan.units import GIB
+from zeroplan.units import DAY, GIB, HOUR, MEGA
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -33,7 +34,12 @@ MOVES: Final[list[dict[str, Any]]] = [
     {"gpus": 32, "link": "ethernet-10g"},
     {"gpus": 8, "micro_batch_size": 4, "sequence_length": 8192},
     {"gpus": 32, "micro_batch_size": 4, "link": "ethernet-10g", "strategy": "zero2"},
+    {"gpus": 8, "sequence_length": 8192, "price": 2.5, "tokens": 2e12},
+    {"gpus": 32, "price": 1.75},
+    {"tokens": 3e11},
 ]
+GIVEN: Final = {"price": 1.0, "tokens": 1e9}
+"""What the reader may give, and its unit."""
 
 PHONE: Final = 390
 """Width of a phone's screen. [px]"""
@@ -52,6 +58,11 @@ for (const move of MOVES) {
     if (name in move) control.value = name === "strategy" ? move[name] : axis.indexOf(move[name]);
     control.dispatchEvent(new Event("input", { bubbles: true }));
   }
+  for (const [name, unit] of Object.entries(GIVEN)) {
+    const field = document.getElementById("give-" + name);
+    field.value = name in move ? move[name] / unit : "";
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
   const rows = [...document.querySelectorAll("#what-if-table tbody tr")];
   found.push({
     verdict: document.getElementById("what-if-verdict").textContent,
@@ -60,6 +71,9 @@ for (const move of MOVES) {
       Object.fromEntries([...row.cells].slice(1).map((cell) => [cell.dataset.cell, cell.textContent]))])),
     bars: Object.fromEntries([...document.querySelectorAll("#what-if-memory g")].map((row) =>
       [row.dataset.row, [...row.querySelectorAll("rect")].map((mark) => mark.getAttribute("width"))])),
+    costs: document.getElementById("what-if-cost").hidden ? null
+      : Object.fromEntries([...document.querySelectorAll("#what-if-cost tbody tr")].map((row) => [row.dataset.row,
+        [...row.querySelectorAll("td")].map((cell) => cell.textContent)])),
     spoken: document.querySelector("[data-key='cluster.gpus']").getAttribute("aria-valuetext"),
   });
   document.getElementById("what-if-form").reset();
@@ -114,7 +128,11 @@ def html() -> str:
 def probed(html: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     page = tmp_path_factory.mktemp("page") / "page.html"
     named = [{**move, "link": "ib-ndr400"} if move.get("link") == "ib" else move for move in MOVES]
-    probe = PROBE.replace("MOVES", json.dumps(named)).replace("WIDTH", str(PHONE))
+    probe = (
+        PROBE.replace("MOVES", json.dumps(named))
+        .replace("WIDTH", str(PHONE))
+        .replace("GIVEN", json.dumps(GIVEN))
+    )
     page.write_text(html.replace("</body>", probe + "</body>"))
     document, console = _chromium(page, "--dump-dom")
     assert console == ""
@@ -141,7 +159,7 @@ def test_a_fault_in_the_script_would_be_seen(html: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", range(len(MOVES)))
 def test_controls_show_what_python_answers(probed: dict[str, Any], place: int) -> None:
     shown, move = probed["found"][place], MOVES[place]
-    keys = {key: value for key, value in move.items() if key != "strategy"}
+    keys = {key: value for key, value in move.items() if key not in ("strategy", *GIVEN)}
     told = estimate(**KEYS | keys)
     assert shown["spoken"] == str(keys.get("gpus", KEYS["gpus"]))
     for each in told.estimates:
@@ -159,6 +177,27 @@ def test_controls_show_what_python_answers(probed: dict[str, Any], place: int) -
         }
     chosen = move.get("strategy") or (told.fastest.strategy if told.fastest else None)
     assert shown["chosen"] == ([chosen] if chosen else [])
+
+
+@pytest.mark.parametrize("place", range(len(MOVES)))
+def test_costs_are_what_python_answers(probed: dict[str, Any], place: int) -> None:
+    shown, move = probed["found"][place]["costs"], MOVES[place]
+    price, tokens = move.get("price"), move.get("tokens")
+    if price is None and tokens is None:
+        assert shown is None
+        return
+    keys = {key: value for key, value in move.items() if key not in ("strategy", *GIVEN)}
+    answer = with_budget(estimate(**KEYS | keys), int(tokens or 1), price, None)
+    for each in answer.estimates:
+        assert each.budget
+        budget, speed = each.budget, each.time.tokens_per_second_per_gpu or 0
+        ends = (budget.low_cost_usd or 0, budget.high_cost_usd or 0)
+        assert shown[each.strategy] == [
+            significant(MEGA / speed / HOUR * price) if price else "-",
+            significant(budget.run_seconds / DAY) if tokens else "-",
+            significant(budget.cost_usd or 0) if price and tokens else "-",
+            " to ".join(map(significant, ends)) if price and tokens else "-",
+        ]
 
 
 def test_charts_follow_the_table(probed: dict[str, Any]) -> None:

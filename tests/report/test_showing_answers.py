@@ -1,10 +1,12 @@
 """Tables fit the page, keep every number, and are not cut down a pipe."""
 
+import shlex
+
 import pytest
 
 from zeroplan.estimation.record import Estimate
 from zeroplan.report.answer import answer_text
-from zeroplan.report.terminal import ENDLESS, Page, page, prose, table_text
+from zeroplan.report.terminal import ENDLESS, Page, command_text, page, prose, table_text
 from zeroplan.rows import Column, Table
 from zeroplan.spec.toml import load_spec
 
@@ -108,6 +110,45 @@ def test_words_fold_and_numbers_do_not() -> None:
         "three",
         "-          -",
     ]
+
+
+def test_names_fold_at_hyphens_where_a_table_would_be_too_wide() -> None:
+    table = Table(
+        title="t",
+        columns=(Column(name="gpu", is_text=True), Column(name="s")),
+        rows=(("rtx-pro-6000", 1234),),
+    )
+    assert table_text(table, Page(width=12)).splitlines()[-3:] == ["rtx-   1,230", "pro-", "6000"]
+
+
+def test_figures_that_find_no_room_go_on_below_behind_the_names() -> None:
+    table = Table(
+        title="t",
+        columns=(
+            Column(name="gpu", is_text=True),
+            *(Column(name=name) for name in ("one", "two", "three")),
+        ),
+        rows=(("h100", 123000, 456000, 789000),),
+    )
+    assert table_text(table, Page(width=21)).splitlines() == [
+        "t",
+        "",
+        "gpu      one     two",
+        "────────────────────",
+        "h100 123,000 456,000",
+        "",
+        "gpu    three",
+        "────────────",
+        "h100 789,000",
+    ]
+
+
+def test_a_command_goes_on_behind_backslashes_and_means_the_same() -> None:
+    command = "zeroplan estimate --model 'my models/a.json' --gpus 64 --link ib"
+    shown = command_text(command, Page(width=40))
+    assert max(map(len, shown.splitlines())) <= 40
+    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(command)
+    assert command_text(command, Page(width=ENDLESS)) == f"  {command}\n"
 
 
 def test_prose_keeps_to_its_width_and_its_words() -> None:

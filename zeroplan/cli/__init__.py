@@ -2,13 +2,13 @@
 
 import atexit
 import gc
+import os
 import sys
 from typing import Annotated, Any, Final
 
 import typer
 
-from zeroplan import __version__
-from zeroplan.cli.light import LightGroup
+from zeroplan.cli.light import AllCommands
 from zeroplan.errors import ZeroplanError
 
 __all__ = ["app", "main"]
@@ -29,16 +29,26 @@ EXIT_CODES: Final = (
 )
 
 app = typer.Typer(
-    cls=LightGroup,
+    cls=AllCommands,
     epilog=EXIT_CODES,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _show_version(*, asked: bool) -> None:
+def _show_version(context: typer.Context, asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"zeroplan {__version__}\n")
+        from zeroplan.cli.about import version_text  # noqa: PLC0415  # not for commands
+
+        sys.stdout.write(version_text(context.params.get("profiles")))
+        raise typer.Exit
+
+
+def _show_citation(asked: bool) -> None:
+    if asked:
+        from zeroplan.cli.about import citation_text  # noqa: PLC0415  # not for commands
+
+        sys.stdout.write(citation_text())
         raise typer.Exit
 
 
@@ -46,10 +56,34 @@ def _show_version(*, asked: bool) -> None:
 def zeroplan(
     *,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version)
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version, and that of the hardware profiles.",
+            callback=_show_version,
+        ),
     ] = False,
+    cite: Annotated[
+        bool,
+        typer.Option(
+            "--cite", help="Show how to cite zeroplan, as BibTeX.", callback=_show_citation
+        ),
+    ] = False,
+    profiles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder whose hardware profiles come before the shipped ones.",
+            is_eager=True,  # known when the version is shown
+        ),
+    ] = None,
 ) -> None:
     """Plan GPU memory, communication and step time of a training run before renting the GPUs."""
+    del version, cite  # shown before this is called
+    if profiles is not None:
+        from zeroplan.hardware.catalogue import PROFILES_VARIABLE  # noqa: PLC0415
+
+        os.environ[PROFILES_VARIABLE] = profiles  # for the command that follows, and its workers
 
 
 def main() -> None:

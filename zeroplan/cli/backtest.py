@@ -10,7 +10,7 @@ import typer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run_or_none
 from zeroplan.cli.options import OUTSIDE, AsJson, ProfilesFolder
-from zeroplan.cli.progress import counted
+from zeroplan.cli.progress import working
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.spec.run import Run
 
@@ -94,7 +94,7 @@ def backtest(
     elif collectives or Path(file).suffix == ".csv":
         raise UsageError(f"{file}: a table says itself what ran; flags and --spec go with a log.")
     else:
-        log = _of_log(file, run, own)
+        log = _of_log(file, run, own, quiet=as_json)
         result = log.result
     if output is not None:
         text = log.to_csv(Path(output)) if log else result.to_csv()
@@ -124,14 +124,16 @@ def _result(file: Path, profiles: Path | None, collectives: bool, quiet: bool) -
     from zeroplan.backtesting import backtest_collectives  # noqa: PLC0415
 
     if collectives:
-        result = backtest_collectives(file, profiles=profiles)
+        with working("pricing collectives", quiet=quiet):
+            result = backtest_collectives(file, profiles=profiles)
     elif file.suffix in LOGS and file.is_file():
         raise UsageError(
             f"{file}: a log does not say what ran: describe the run with --spec run.toml, a "
             "trainer's file, or flags such as --model, --gpus and --strategy."
         )
     else:
-        result = runs(file, profiles=profiles, progress=None if quiet else counted("rows"))
+        with working("predicting", "rows", quiet=quiet) as progress:
+            result = runs(file, profiles=profiles, progress=progress)
     if not result.rows:
         first = result.skipped[0] if result.skipped else None
         why = f"the first, {first.id}: {first.why}" if first else "it has no rows"
@@ -139,11 +141,12 @@ def _result(file: Path, profiles: Path | None, collectives: bool, quiet: bool) -
     return result
 
 
-def _of_log(file: str, run: Run, profiles: Path | None) -> "LogBacktest":
+def _of_log(file: str, run: Run, profiles: Path | None, *, quiet: bool) -> "LogBacktest":
     """Predict the run of a log and tell what was read of it."""
     from zeroplan.backtesting import backtest_log  # noqa: PLC0415  # not for --help
 
-    laid = backtest_log(file, run, profiles=profiles)
+    with working("predicting", quiet=quiet):
+        laid = backtest_log(file, run, profiles=profiles)
     for remark in laid.remarks:
         sys.stderr.write(f"{file}: {remark}.\n")
     return laid

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from zeroplan.cli.completion import gpu_ids, link_names, offer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.light import LightCommand
 from zeroplan.cli.options import AsJson, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ def calibrate(
         typer.Option(
             metavar="ID",
             help="Link to fit; what the points cannot tell it keeps.",
+            autocompletion=offer(link_names),
             rich_help_panel=COLLECTIVES,
         ),
     ] = None,
@@ -96,7 +99,10 @@ def calibrate(
     gpus: Annotated[
         str,
         typer.Option(
-            metavar="ID,ID", help="Use runs on these GPUs only.", rich_help_panel=COLLECTIVES
+            metavar="ID,ID",
+            help="Use runs on these GPUs only.",
+            autocompletion=offer(gpu_ids, several=True),
+            rich_help_panel=COLLECTIVES,
         ),
     ] = "",
     min_bytes: Annotated[
@@ -116,6 +122,7 @@ def calibrate(
         typer.Option(
             metavar="ID",
             help="GPU of the node, which topo -m does not name.",
+            autocompletion=offer(gpu_ids),
             rich_help_panel=TOPOLOGY,
         ),
     ] = "",
@@ -124,6 +131,7 @@ def calibrate(
         typer.Option(
             metavar="ID",
             help="Link inside, if it is not what topo shows.",
+            autocompletion=offer(link_names),
             rich_help_panel=TOPOLOGY,
         ),
     ] = "",
@@ -132,6 +140,7 @@ def calibrate(
         typer.Option(
             metavar="WORD|ID",
             help="Link between nodes: ib, roce, efa, ethernet, or a profile.",
+            autocompletion=offer(link_names),
             rich_help_panel=TOPOLOGY,
         ),
     ] = "",
@@ -167,7 +176,8 @@ def calibrate(
     elif records:
         from zeroplan.calibration import calibrate_records  # noqa: PLC0415  # not for --help
 
-        result = calibrate_records(records, link=link or "", profiles=own)
+        with working("calibrating", quiet=as_json):
+            result = calibrate_records(records, link=link or "", profiles=own)
     else:
         if link is None:
             raise UsageError("name the link that the collectives ran on with --link.")
@@ -185,9 +195,10 @@ def calibrate(
             min_bytes=int(min_bytes),
             equal_sources=equal_sources,
         )
-        result = calibrate_collectives(
-            str(collectives), link, choice=choice, name=_name(output), profiles=own
-        )
+        with working("fitting", quiet=as_json):
+            result = calibrate_collectives(
+                str(collectives), link, choice=choice, name=_name(output), profiles=own
+            )
     _write(result.profiles, output)
     _print(result, as_json=as_json)
 

@@ -10,6 +10,7 @@ from zeroplan.cli.budget import Price, Tokens, answerer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 from zeroplan.spec.run import Run
 from zeroplan.spec.toml import to_toml
@@ -81,7 +82,8 @@ def estimate(
         fits = _compare(asked, answer_one, as_json=as_json, to_csv=to_csv, best=best)
     else:
         run = asked.run
-        answer = answer_one(run)
+        with working("estimating", quiet=as_json):
+            answer = answer_one(run)
         if show_spec:
             sys.stdout.write(to_toml(answer.inputs))
             return
@@ -116,7 +118,8 @@ def _compare(
     """Lay all combinations side by side, return whether any fits."""
     from zeroplan.estimation.several import compare, csv_text  # noqa: PLC0415  # not for one
 
-    told = compare(asked.values, asked.varied, answer_one)
+    with working("estimating", "combinations", quiet=as_json) as progress:
+        told = compare(asked.values, asked.varied, answer_one, progress=progress)
     if to_csv is not None:
         write_whole(Path(to_csv), csv_text(told.answers), "--csv")
     if as_json:

@@ -8,6 +8,7 @@ import typer
 
 from zeroplan.cli.flags import SpecCommand, takes_run
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 from zeroplan.spec.run import Run
 
@@ -64,7 +65,8 @@ def explain(
         return
     from zeroplan.estimation.explain import explain as explain_run  # noqa: PLC0415  # not for --help
 
-    told = explain_run(asked, profiles=Path(profiles) if profiles else None)
+    with working("explaining", quiet=as_json):
+        told = explain_run(asked, profiles=Path(profiles) if profiles else None)
     if as_json:
         sys.stdout.write(f"{told.to_json()}\n")
     else:
@@ -84,12 +86,14 @@ def _advise(asked: Run, profiles: Path | None, *, slow: bool, as_json: bool) -> 
     if slow:
         from zeroplan.estimation.why_slow import why_slow  # noqa: PLC0415
 
-        reasons = why_slow(asked, profiles=profiles)
+        with working("looking for what is slow", quiet=as_json):
+            reasons = why_slow(asked, profiles=profiles)
         text = reasons.to_json() + "\n" if as_json else slow_text(reasons, page())
         sys.stdout.write(text)
         return reasons.estimate.fits
     from zeroplan.estimation.make_it_fit import make_it_fit  # noqa: PLC0415
 
-    changes = make_it_fit(asked, profiles=profiles)
+    with working("trying changes", quiet=as_json):
+        changes = make_it_fit(asked, profiles=profiles)
     sys.stdout.write(changes.to_json() + "\n" if as_json else fit_text(changes, page()))
     return changes.answered

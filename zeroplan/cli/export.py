@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from zeroplan.cli.completion import offer, written_formats
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run
 from zeroplan.cli.options import OUTPUT, ProfilesFolder
@@ -34,6 +35,7 @@ def export(
             "--format",
             metavar="WORD",
             help="deepspeed, accelerate, torchtitan, or fsdp2 for a script.",
+            autocompletion=offer(written_formats),
             rich_help_panel=OUTPUT,
         ),
     ] = None,

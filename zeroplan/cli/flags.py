@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperOption
 
+from zeroplan.cli.completion import OFFERED, offer, words
 from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
 from zeroplan.errors import UsageError
@@ -68,10 +69,12 @@ class SpecCommand(LightCommand):
         super().format_help(ctx, formatter)
 
 
-def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callable[..., None]:
+def _takes(
+    command: Callable[..., None], read: Callable[..., object], *, several: bool = False
+) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is what is read from them.
 
-    A flag of its own comes before a key's of the same name, which only a file then sets.
+    With `several` a shell completes values between commas. A flag of its own comes before a key's of the same name, which only a file then sets.
     """
     _, *own = inspect.signature(command).parameters.values()
     named = {parameter.name for parameter in own}
@@ -82,7 +85,8 @@ def _takes(command: Callable[..., None], read: Callable[..., object]) -> Callabl
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
         command(read(pop_files(arguments), texts), **arguments)
 
-    with_run.__signature__ = inspect.Signature([*map(_option, given), *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
+    options = [_option(dotted, several) for dotted in given]
+    with_run.__signature__ = inspect.Signature([*options, *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
 
 
@@ -112,12 +116,12 @@ def takes_later(command: Callable[..., None]) -> Callable[..., None]:
 
     It takes whether a model must be named.
     """
-    return _takes(command, lambda opened, texts: partial(_asked, opened, texts))
+    return _takes(command, lambda opened, texts: partial(_asked, opened, texts), several=True)
 
 
 def takes_several(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same where a flag may have several values; the first argument is `Asked`."""
-    return _takes(command, _asked)
+    return _takes(command, _asked, several=True)
 
 
 class Asked(NamedTuple):
@@ -185,14 +189,16 @@ def _parameter_name(dotted: str) -> str:
     return flag(dotted)[2:].replace("-", "_")
 
 
-def _option(dotted: str) -> inspect.Parameter:
+def _option(dotted: str, several: bool) -> inspect.Parameter:
     key = keys()[dotted]
-    words = literals(key.hint)
+    sort = kind(key.hint)
+    listed = ("true", "false") if sort == "BOOL" else literals(key.hint)
+    known = OFFERED.get(dotted) or words(*listed)
     option = typer.Option(
         *filter(None, (flag(dotted), _SHORT.get(dotted))),
-        metavar=kind(key.hint),
+        metavar=sort,
         rich_help_panel=_PANELS[key.table],
-        autocompletion=(lambda: words) if words else None,
+        autocompletion=offer(known, several=several and sort != "BOOL"),
     )
     return inspect.Parameter(
         _parameter_name(dotted),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zeroplan.cli.light import LightCommand
+from zeroplan.cli.completion import offer, profile_ids
+from zeroplan.cli.light import LightCommand, LightGroup
 from zeroplan.cli.options import AsJson, ProfilesFolder
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(cls=LightGroup, add_completion=False)
 
 _COLUMNS: Final = {
     "gpus": {
@@ -81,7 +82,12 @@ def list_profiles(*, profiles: ProfilesFolder = None, as_json: AsJson = False) -
 
 @app.command(cls=LightCommand)
 def show(
-    profile_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a GPU, link or node.")],
+    profile_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of a GPU, link or node.", autocompletion=offer(profile_ids)
+        ),
+    ],
     *,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
@@ -102,9 +108,19 @@ def show(
 @app.command(cls=LightCommand)
 def diff(
     first: Annotated[
-        str, typer.Argument(metavar="A", help="Id of a profile, or its file (.toml).")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="Id of a profile, or its file (.toml).",
+            autocompletion=offer(profile_ids),
+        ),
     ],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    second: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="Another of the same kind.", autocompletion=offer(profile_ids)
+        ),
+    ],
     *,
     profiles: ProfilesFolder = None,
     as_json: AsJson = False,
@@ -147,10 +163,7 @@ def check(
         typer.echo(fault, err=True)
     if found:
         raise typer.Exit(SpecError.exit_code)
-    typer.echo(
-        f"{len(catalogue.gpu_ids())} GPUs, {len(catalogue.link_ids())} links,"
-        f" {len(catalogue.node_ids())} nodes, {len(catalogue.sources())} sources: all good."
-    )
+    typer.echo(f"{catalogue.counted()}, {len(catalogue.sources())} sources: all good.")
 
 
 def _read(catalogue: Catalogue, word: str) -> Profile:

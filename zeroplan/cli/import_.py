@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from zeroplan.cli.completion import formats, offer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import SpecCommand, takes_given
 from zeroplan.cli.given import Given, read_given, tell
@@ -40,6 +41,7 @@ def import_(
             metavar="WORD",
             help="deepspeed, accelerate, torchtitan, training-args or fsdp2; without it the file's "
             "name and keys tell.",
+            autocompletion=offer(formats),
             rich_help_panel=OUTPUT,
         ),
     ] = None,

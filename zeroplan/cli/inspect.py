@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from zeroplan.cli.completion import offer, presets
+from zeroplan.cli.light import LightCommand
+from zeroplan.cli.options import count
 from zeroplan.errors import UsageError
 
 __all__ = ["app"]
@@ -13,21 +16,23 @@ __all__ = ["app"]
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+@app.command(cls=LightCommand)
 def inspect(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL", help="Preset (llama-3.1-70b), path to a config.json, or size (70b)."
+            metavar="MODEL",
+            help="Preset (llama-3.1-70b), path to a config.json, or size (70b).",
+            autocompletion=offer(presets),
         ),
     ] = None,
     *,
     sequence_length: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--sequence-length",
             "-s",
-            min=1,
+            metavar="N",
             help="Sequence length of the FLOPs; 4096, or the model's maximum if that is less. "
             r"\[tokens]",
         ),
@@ -43,14 +48,15 @@ def inspect(
         raise UsageError("no model: name a preset (--list), a config.json or a size.")
     from zeroplan.workload.load import load_model  # noqa: PLC0415  # not for --help
 
-    count = load_model(model, sequence_length)
+    length = None if sequence_length is None else count("--sequence-length", sequence_length)
+    counted = load_model(model, length)
     if as_json:
-        _write_json({"model": count.to_dict()})
+        _write_json({"model": counted.to_dict()})
         return
     from zeroplan.report.model import model_text  # noqa: PLC0415  # not for --json
     from zeroplan.report.terminal import page  # noqa: PLC0415
 
-    sys.stdout.write(model_text(count, page()))
+    sys.stdout.write(model_text(counted, page()))
 
 
 def _list_presets(*, as_json: bool) -> None:

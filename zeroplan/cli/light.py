@@ -7,12 +7,13 @@ pydantic adapter, even one that was not given, which takes 0.1 s and knows less 
 from importlib import import_module
 from typing import Any, Final
 
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer import Context
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from zeroplan.errors import UsageError, perhaps
 
-__all__ = ["COMMANDS", "LightCommand", "LightGroup"]
+__all__ = ["COMMANDS", "AllCommands", "LightCommand", "LightGroup"]
 
 COMMANDS: Final = (
     "estimate",
@@ -39,23 +40,35 @@ class _LightOption(TyperOption):
     """An option whose text stays text."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:
-        """Leave text and what was not given alone; a switch goes on to its callback."""
-        return super().process_value(ctx, value) if isinstance(value, bool) else value
+        """Leave text and what was not given alone; what has a callback goes on to it."""
+        called = isinstance(value, bool) or (value and self.callback)
+        return super().process_value(ctx, value) if called else value
 
     def display_type_rich(self, ctx: Any) -> str | None:
         """Name the value that follows; none follows a switch."""
         return None if self.is_flag else super().display_type_rich(ctx=ctx)
 
 
+class _LightArgument(TyperArgument):
+    """An argument whose text stays text."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Leave text alone; typer makes a list of several, and says which one is missing."""
+        plain = isinstance(value, str) or (value is None and not self.required)
+        return value if plain or ctx.resilient_parsing else super().process_value(ctx, value)
+
+
 class _LightParameters:
     """What makes a command or a group light."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, typer's own `--help` among them, without their coercion."""
+        """Return the parameters, typer's own `--help` among them, without their coercion."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the other base
-        for option in params:
-            if isinstance(option, TyperOption):
-                option.__class__ = _LightOption
+        for each in params:
+            if isinstance(each, TyperOption):
+                each.__class__ = _LightOption
+            elif isinstance(each, TyperArgument):
+                each.__class__ = _LightArgument
         return params
 
 
@@ -79,15 +92,27 @@ class LightCommand(_LightParameters, TyperCommand):
 
 
 class LightGroup(_LightParameters, TyperGroup):
-    """A group that imports a command when it is asked for."""
+    """A group whose options are text or switches."""
+
+
+class AllCommands(LightGroup):
+    """The group that imports a command when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the signature is typer's
         """Return the names of the commands."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the signature is typer's
-        """Import a command by name."""
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete names and options without importing the commands that are offered."""
+        named = [TyperCommand(name=name) for name in COMMANDS]
+        offered = TyperGroup(name=self.name, commands=named, params=self.params)
+        return offered.shell_complete(Context(offered, info_name=ctx.info_name), incomplete)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a command by name; a shell that completes behind a wrong one is not told so."""
         if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:
+                return None
             raise UsageError(
                 f"no command {cmd_name!r}.{perhaps(cmd_name, COMMANDS)}"
                 " `zeroplan --help` lists the commands."

@@ -4,7 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-__all__ = ["NOTHING_FITS", "OUTPUT", "OUTSIDE", "AsJson", "ProfilesFolder"]
+from zeroplan.errors import UsageError
+
+__all__ = ["NOTHING_FITS", "OUTPUT", "OUTSIDE", "AsJson", "ProfilesFolder", "count"]
 
 NOTHING_FITS: Final = 4
 """Exit code of an answer in which no estimate fits."""
@@ -27,3 +29,10 @@ ProfilesFolder = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)
 ]
+
+
+def count(option: str, text: str) -> int:
+    """Return a whole number of 1 or more."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"{option} {text!r}: use a whole number of 1 or more.")
+    return int(text)

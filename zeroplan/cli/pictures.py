@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeroplan.cli.files import write_by
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ def write_picture(kind: "Kind", data: "Chart", path: Path, option: str) -> None:
     """Draw a chart into a file and tell in words what it shows."""
     from zeroplan.report.charts.picture import figure_of, save  # noqa: PLC0415
 
-    suffix, figure = suffix_of(path, option), figure_of(kind, data)
-    write_by(path, lambda part: save(figure, part, suffix, data.title, data.alt), option)
+    suffix = suffix_of(path, option)
+
+    def draw(part: Path) -> None:
+        with working("drawing"):
+            save(figure_of(kind, data), part, suffix, data.title, data.alt)
+
+    write_by(path, draw, option)
     sys.stderr.write(f"{data.title}.\n{data.alt}\n")

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from zeroplan.cli.completion import objectives, offer
 from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
-from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
-from zeroplan.cli.progress import counted
+from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder, count
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError, perhaps
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def plan(
         typer.Option(
             metavar="WORD",
             help="What is best: fastest, cheapest, fewest-gpus or most-headroom.",
+            autocompletion=offer(objectives),
             rich_help_panel=SEARCH,
         ),
     ] = "fastest",
@@ -131,7 +134,7 @@ def plan(
     if wanted == "cheapest" and "" not in prices:
         _verify_prices(space, prices)
     if to_csv or to_parquet:
-        _write_all(space, to_csv, to_parquet)
+        _write_all(space, to_csv, to_parquet, quiet=as_json)
     found = _search(
         space,
         wanted,
@@ -171,14 +174,8 @@ def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | Non
     if min_gpus and "cluster.gpus" not in {*asked.values, *asked.varied}:
         doublings = range(MOST_GPUS.bit_length())
         values["cluster.gpus"] = [1 << doubling for doubling in doublings]
-    size = None if batch is None else _count("--global-batch-size", batch)
+    size = None if batch is None else count("--global-batch-size", batch)
     return space_of(values, global_batch_size=size, profiles=profiles)
-
-
-def _count(option: str, text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"{option} {text!r}: use a whole number of 1 or more.")
-    return int(text)
 
 
 def prices_of(text: str | None) -> dict[str, float]:
@@ -226,18 +223,20 @@ def _search(
     journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
     several = len(space.families()) > SMALL
     usual = (os.cpu_count() or 1) if several else 1
-    return search(
-        space,
-        objective,
-        prices=prices,
-        allow_tight=allow_tight,
-        journal=journal,
-        progress=None if quiet else counted("structures"),
-        workers=usual if workers is None else _count("--workers", workers),
-    )
+    many = usual if workers is None else count("--workers", workers)
+    with working("searching", "structures", quiet=quiet) as progress:
+        return search(
+            space,
+            objective,
+            prices=prices,
+            allow_tight=allow_tight,
+            journal=journal,
+            progress=progress,
+            workers=many,
+        )
 
 
-def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None) -> None:
+def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None, *, quiet: bool) -> None:
     from zeroplan.search.sweep import write_csv, write_parquet  # noqa: PLC0415
 
     for path, option, write in (
@@ -245,7 +244,12 @@ def _write_all(space: "Space", to_csv: str | None, to_parquet: str | None) -> No
         (to_parquet, "--parquet", write_parquet),
     ):
         if path is not None:
-            write_by(Path(path), partial(write, space), option)
+            write_by(Path(path), partial(_write, write, space, quiet), option)
+
+
+def _write(write: Callable[..., None], space: "Space", quiet: bool, part: Path) -> None:
+    with working("pricing every plan", "structures", quiet=quiet) as progress:
+        write(space, part, progress=progress)
 
 
 def _command(space: "Space", found: "Search") -> str:

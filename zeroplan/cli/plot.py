@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_later
 from zeroplan.cli.options import OUTPUT, ProfilesFolder
 from zeroplan.cli.pictures import suffix_of, write_picture
-from zeroplan.cli.progress import counted
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError, perhaps
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Question(NamedTuple):
     measured: Path | None
     price: str | None
     profiles: Path | None
+    progress: Callable[[int, int], None] | None
 
     @property
     def values(self) -> dict[str, object]:
@@ -61,6 +63,8 @@ class Way(NamedTuple):
     """Keys that may have several values."""
     model: bool = True
     """Whether a model must be named."""
+    things: str = ""
+    """What is counted while it takes long."""
 
 
 def _answers(question: Question) -> "Answer":
@@ -96,7 +100,7 @@ def _pareto(module: Any, question: Question) -> "Chart":
         space_of(values, profiles=question.profiles),
         "fastest",
         prices=prices_of(question.price),
-        progress=counted("structures"),
+        progress=question.progress,
     )
     chart: Chart = module.data_pareto(found, str(values.get("model.source")))
     return chart
@@ -126,7 +130,7 @@ def _parity(module: Any, question: Question) -> "Chart":
 
     if question.measured is None:
         raise UsageError("plot parity: no table: name a CSV of measured runs with --measured.")
-    found = backtest(question.measured, profiles=question.profiles, progress=counted("rows"))
+    found = backtest(question.measured, profiles=question.profiles, progress=question.progress)
     if not found.rows:
         raise UsageError(f"--measured {question.measured}: no row can be predicted.")
     chart: Chart = module.data_parity(found)
@@ -171,13 +175,18 @@ KINDS: Final[Mapping[str, Way]] = {
         "what each strategy's step time goes to",
         (EVERY,),
     ),
-    "pareto": Way(_pareto, "the most tokens/s for the GPUs, or for the --price", (EVERY,)),
+    "pareto": Way(
+        _pareto,
+        "the most tokens/s for the GPUs, or for the --price",
+        (EVERY,),
+        things="structures",
+    ),
     "collective": Way(
         _collective,
         "bandwidth by message size, with the points of --measured",
         model=False,
     ),
-    "parity": Way(_parity, "predicted against the runs of --measured", model=False),
+    "parity": Way(_parity, "predicted against the runs of --measured", model=False, things="rows"),
 }
 """Every kind of chart; its module in `zeroplan.report.charts` has the same name."""
 
@@ -198,7 +207,12 @@ def plot(
     ask: Callable[..., Asked],
     *,
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="Kind of chart; they are listed below.")
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help="Kind of chart; they are listed below.",
+            autocompletion=offer(words(*KINDS)),
+        ),
     ] = None,
     output: Annotated[
         str | None,
@@ -241,7 +255,9 @@ def plot(
     _refuse_several(kind, way, asked)
     module = import_module(f"zeroplan.report.charts.{kind.replace('-', '_')}")
     table = None if measured is None else Path(measured)
-    data = way.data(module, Question(asked, table, price, Path(profiles) if profiles else None))
+    folder = Path(profiles) if profiles else None
+    with working(f"pricing {kind}", way.things) as progress:
+        data = way.data(module, Question(asked, table, price, folder, progress))
     drawn: Kind = module.KIND
     from zeroplan.report.charts.picture import csv_of  # noqa: PLC0415  # not for --help
 

@@ -11,6 +11,7 @@ from zeroplan.cli.budget import Price, Tokens, answerer
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 from zeroplan.spec.reading import read_run
 
@@ -65,8 +66,10 @@ def report(
     folder = Path(profiles) if profiles else None
     values = {**asked.values, **{key: several[0] for key, several in asked.varied.items()}}
     run = read_run(values)
-    answer = answerer(tokens, price, folder)(run)
-    around = grid(answer, values, asked.varied, folder)
+    answer_one = answerer(tokens, price, folder)
+    with working("pricing what the page offers", quiet=as_json):
+        answer = answer_one(run)
+        around = grid(answer, values, asked.varied, folder)
     others = {"--tokens": tokens, "--price": price, "--profiles": profiles}
     commands = _commands(asked, values, others)
     write_whole(path, page_html(answer, run, around, commands, folder), "--output")

@@ -9,6 +9,7 @@ import typer
 from zeroplan.cli.files import write_by, write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run
 from zeroplan.cli.options import OUTPUT, ProfilesFolder
+from zeroplan.cli.progress import working
 from zeroplan.spec.run import Run
 
 __all__ = ["EXAMPLES", "app"]
@@ -56,8 +57,9 @@ def trace(
     from zeroplan.report import traces  # noqa: PLC0415
 
     folder = Path(profiles) if profiles else None
-    chosen = choose(resolve(asked, folder))
-    case = case_of(chosen.question, chosen.estimate, folder)
+    with working("writing the step down"):
+        chosen = choose(resolve(asked, folder))
+        case = case_of(chosen.question, chosen.estimate, folder)
     write_whole(Path(output), traces.chrome_trace(case), "--output")
     if memory_snapshot is not None:
         pickled = traces.memory_snapshot(case)

@@ -6,12 +6,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import refuse_unwritable, write_whole
 from zeroplan.cli.flags import SpecCommand, takes_run_or_none
 from zeroplan.cli.given import NO_MODEL
 from zeroplan.cli.options import OUTPUT, OUTSIDE, AsJson, ProfilesFolder
+from zeroplan.cli.progress import is_watched, working
 from zeroplan.errors import UsageError
-from zeroplan.spec.hints import UnfitError, convert, describe, parse
+from zeroplan.spec.hints import AUTO, UnfitError, convert, describe, literals, parse
 from zeroplan.spec.run import Run
 from zeroplan.spec.words import Count, Range, Share
 from zeroplan.validate.measurement import RunRecord
@@ -49,6 +51,7 @@ def validate(
             help="What the step runs on: fake (tensors without data, at the run's world size), "
             "cpu (a process of this machine for each GPU, over gloo) or cuda (GPUs, over NCCL); "
             "cpu and cuda set cluster.backend.",
+            autocompletion=offer(words(*literals(Backend))),
             rich_help_panel=HOW,
         ),
     ] = "fake",
@@ -58,6 +61,7 @@ def validate(
             metavar="WORD",
             help="Module that is run: own (zeroplan's, made from the architecture) or "
             "transformers; auto is own, and transformers where that lacks a layer.",
+            autocompletion=offer(words(*literals(ModelClass), AUTO)),
             rich_help_panel=HOW,
         ),
     ] = "auto",
@@ -143,16 +147,18 @@ def validate(
             raise UsageError("--from: the record says what ran; leave out the spec and --record.")
         run = read_record(earlier)
     else:
-        run = recorded(
-            asked,
-            backend=_value(Backend, "--backend", backend),
-            model_class=_value(ModelClass | None, "--model-class", model_class),
-            timeout=_value(Seconds, "--timeout", timeout),
-            pretend_gpus=_value(Count | None, "--pretend-gpus", pretend_gpus or "auto"),
-            micro_benches=micro_benches,
-            profiles=folder,
-            tells=True,
-        )
+        measured_on = _value(Backend, "--backend", backend)
+        with working("running a step", quiet=as_json or measured_on != "fake"):  # others tell it
+            run = recorded(
+                asked,
+                backend=measured_on,
+                model_class=_value(ModelClass | None, "--model-class", model_class),
+                timeout=_value(Seconds, "--timeout", timeout),
+                pretend_gpus=_value(Count | None, "--pretend-gpus", pretend_gpus or "auto"),
+                micro_benches=micro_benches,
+                profiles=folder,
+                tells=is_watched() and not as_json,
+            )
     place = seat() if earlier is None else None
     if place is not None and not place.leads:
         return

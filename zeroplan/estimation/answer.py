@@ -39,7 +39,7 @@ from zeroplan.spec.run import Run
 from zeroplan.spec.toml import load_spec
 from zeroplan.workload.count import parameter_counts
 
-__all__ = ["answer", "estimate", "moment_name", "plan_for"]
+__all__ = ["answer", "estimate", "fits_alone", "moment_name", "plan_for"]
 
 
 def estimate(
@@ -86,27 +86,42 @@ def answer(question: Question) -> record.Estimate:
     )
 
 
+def fits_alone(question: Question) -> tuple[bool, int]:
+    """Return whether a question's one strategy fits, and by how much it does not [B].
+
+    Its step is written down but not run on the clock, which is half of an answer's work.
+    """
+    (row,) = question.strategies
+    asked = structure(question, row)
+    written = _written(asked)
+    device, memory = _memory(question, written)
+    _clocked(question, asked, written)  # refused here what is refused there
+    fits = "does_not_fit" not in (device.verdict, memory.host_verdict)
+    return fits, -(memory.headroom_bytes or 0)
+
+
 def _answer(question: Question, row: Sharding) -> record.StrategyEstimate:
     asked = structure(question, row)
     written = _written(asked)
-    plan = written.plan
     device, memory = _memory(question, written)
-    price = gpu_price(question.gpu, plan.training.compute_dtype)
-    timing = timed(
-        Clocked(
-            written=written,
-            price=price,
-            wires=question.wires,
-            offload=offload_price(question.gpu, ranks_per_node(question.run)),
-            works=priced(asked.trained, price, fuses=question.run.model.compile),
-        )
-    )
+    timing = timed(_clocked(question, asked, written))
     return record.StrategyEstimate(
         strategy=row.strategy,
         verdict=device.verdict,
         memory=memory,
         communication=communication(question, written.sent),
-        time=time_of_step(question, plan, timing),
+        time=time_of_step(question, written.plan, timing),
+    )
+
+
+def _clocked(question: Question, asked: Structure, written: WrittenStep) -> Clocked:
+    price = gpu_price(question.gpu, written.plan.training.compute_dtype)
+    return Clocked(
+        written=written,
+        price=price,
+        wires=question.wires,
+        offload=offload_price(question.gpu, ranks_per_node(question.run)),
+        works=priced(asked.trained, price, fuses=question.run.model.compile),
     )
 
 

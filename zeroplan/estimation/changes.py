@@ -15,7 +15,7 @@ from zeroplan.spec.reading import flatten, read_run
 from zeroplan.spec.run import Strategy
 from zeroplan.units import GIB
 
-__all__ = ["Candidate", "remedy", "tried_out"]
+__all__ = ["Candidate", "changed", "remedy", "tried_out"]
 
 MUCH_PERCENT: Final = 500
 """From so much more on, a change is told as a multiple. [%]"""
@@ -34,13 +34,19 @@ def tried_out(
     question: Question, strategy: Strategy, keys: Mapping[str, object], profiles: Path | None
 ) -> StrategyEstimate | None:
     """Answer a question with keys changed; None where they contradict another one."""
-    named: dict[str, object] = {"sharding.strategy": strategy, **keys}
     try:
-        run = read_run(flatten(plain(question.run)), named)
-        changed = resolve(run, profiles, architecture=question.architecture)
-        return answer(changed).estimates[0]
+        return answer(changed(question, strategy, keys, profiles)).estimates[0]
     except SpecError:
         return None
+
+
+def changed(
+    question: Question, strategy: Strategy, keys: Mapping[str, object], profiles: Path | None
+) -> Question:
+    """Return a question with keys changed; SpecError where they contradict another one."""
+    named: dict[str, object] = {"sharding.strategy": strategy, **keys}
+    run = read_run(flatten(plain(question.run)), named)
+    return resolve(run, profiles, architecture=question.architecture)
 
 
 def remedy(candidate: Candidate, now: StrategyEstimate, then: StrategyEstimate) -> Remedy:

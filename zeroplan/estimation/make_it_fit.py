@@ -5,7 +5,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zeroplan.estimation.changes import Candidate, remedy, tried_out
+from zeroplan.errors import SpecError
+from zeroplan.estimation.answer import answer, fits_alone
+from zeroplan.estimation.changes import Candidate, changed, remedy
 from zeroplan.estimation.choice import Chosen, choose
 from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.explain_record import Remedy, document
@@ -69,7 +71,12 @@ class MakeItFit:
 
 class _Tried(NamedTuple):
     candidate: Candidate
-    then: StrategyEstimate
+    question: Question
+    """With the candidate's keys."""
+    missing_bytes: int
+    """By how much the device is too small then."""
+    then: StrategyEstimate | None
+    """The answer where it fits; of what does not, nobody asks the time."""
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -79,7 +86,13 @@ class _Tried(NamedTuple):
     @property
     def cost(self) -> tuple[float, int]:
         """GPU time per token [s], then the number of keys."""
-        return 1 / (self.then.time.tokens_per_second_per_gpu or 1e-9), len(self.candidate.keys)
+        time = self.answered.time
+        return 1 / (time.tokens_per_second_per_gpu or 1e-9), len(self.candidate.keys)
+
+    @property
+    def answered(self) -> StrategyEstimate:
+        """The whole answer."""
+        return self.then or answer(self.question).estimates[0]
 
 
 def make_it_fit(
@@ -105,12 +118,12 @@ def ways(question: Question, profiles: Path | None = None) -> MakeItFit:
     if now.fits:
         return _told(chosen, (), ())
     single = list(_singles(chosen, profiles))
-    fitting = _cheapest(each for each in single if each.then.fits)
+    fitting = _cheapest(each for each in single if each.then)
     tried = single
     if len(fitting) < MOST:
         pairs = list(_pairs(chosen, single, profiles))
         tried = single + pairs
-        fitting = [*fitting, *_cheapest(each for each in pairs if each.then.fits)]
+        fitting = [*fitting, *_cheapest(each for each in pairs if each.then)]
     return _told(chosen, tuple(fitting[:MOST]), tuple(tried))
 
 
@@ -118,16 +131,16 @@ def _told(chosen: Chosen, found: tuple[_Tried, ...], tried: tuple[_Tried, ...]) 
     now = chosen.estimate
     nearest = None
     if tried and not found:
-        nearest = min(tried, key=lambda each: _missing(each.then))
+        nearest = min(tried, key=lambda each: each.missing_bytes)
     return MakeItFit(
         inputs=chosen.inputs,
         chosen=chosen.why,
         estimate=now,
         fits=now.fits,
         missing_bytes=max(0, _missing(now)),
-        changes=tuple(remedy(each.candidate, now, each.then) for each in found),
-        nearest=None if nearest is None else remedy(nearest.candidate, now, nearest.then),
-        nearest_missing_bytes=None if nearest is None else _missing(nearest.then),
+        changes=tuple(remedy(each.candidate, now, each.answered) for each in found),
+        nearest=None if nearest is None else remedy(nearest.candidate, now, nearest.answered),
+        nearest_missing_bytes=None if nearest is None else nearest.missing_bytes,
         tried=len(tried),
         notes=chosen.notes,
     )
@@ -138,10 +151,10 @@ def _singles(chosen: Chosen, profiles: Path | None) -> Iterator[_Tried]:
     known = set[tuple[tuple[str, object], ...]]()
     for candidate in (*_more(chosen), *candidates(case)):
         told = tuple(sorted(candidate.keys.items()))
-        then = None if told in known else _try(chosen, candidate, profiles)
+        tried = None if told in known else _try(chosen, candidate, profiles)
         known.add(told)
-        if then is not None:
-            yield _Tried(candidate, then)
+        if tried is not None:
+            yield tried
 
 
 def _more(chosen: Chosen) -> Iterator[Candidate]:
@@ -180,7 +193,7 @@ def _more(chosen: Chosen) -> Iterator[Candidate]:
 def _pairs(chosen: Chosen, single: list[_Tried], profiles: Path | None) -> Iterator[_Tried]:
     """Try two changes at once where each saves something and both together may suffice."""
     missing = _missing(chosen.estimate)
-    saving = [(each, missing - _missing(each.then)) for each in single if not each.then.fits]
+    saving = [(each, missing - each.missing_bytes) for each in single if not each.then]
     saving = [(each, saved) for each, saved in saving if saved > 0]
     likely = [
         (first_saved + second_saved, first.candidate, second.candidate)
@@ -191,13 +204,20 @@ def _pairs(chosen: Chosen, single: list[_Tried], profiles: Path | None) -> Itera
     likely.sort(key=lambda row: -row[0])
     for _, first, second in likely[:PAIRS]:
         both = Candidate({**first.keys, **second.keys}, (), f"{first.why}; {second.why}")
-        then = _try(chosen, both, profiles)
-        if then is not None:
-            yield _Tried(both, then)
+        tried = _try(chosen, both, profiles)
+        if tried is not None:
+            yield tried
 
 
-def _try(chosen: Chosen, candidate: Candidate, profiles: Path | None) -> StrategyEstimate | None:
-    return tried_out(chosen.question, chosen.estimate.strategy, candidate.keys, profiles)
+def _try(chosen: Chosen, candidate: Candidate, profiles: Path | None) -> _Tried | None:
+    """Try a change; None where it contradicts another key."""
+    try:
+        question = changed(chosen.question, chosen.estimate.strategy, candidate.keys, profiles)
+        fits, missing = fits_alone(question)
+        then = answer(question).estimates[0] if fits else None
+    except SpecError:
+        return None
+    return _Tried(candidate, question, missing, then)
 
 
 def _cheapest(tried: Iterator[_Tried]) -> list[_Tried]:

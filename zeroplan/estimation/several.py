@@ -136,6 +136,8 @@ def compare(
     values: Mapping[str, object],
     varied: Mapping[str, list[object]],
     answer: Callable[[Run], Estimate],
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Answer every combination of the values of keys.
 
@@ -147,6 +149,8 @@ def compare(
         Checked values of what does.
     answer
         Answers one of them.
+    progress
+        Told how many combinations of how many are answered.
 
     Raises
     ------
@@ -163,7 +167,7 @@ def compare(
         )
     answers, refused = [], []
     faults: list[SpecError] = []
-    for combination in product(*varied.values()):
+    for done, combination in enumerate(product(*varied.values()), 1):
         changed = dict(zip(varied, combination, strict=True))
         named = tuple((key, spelled(value)) for key, value in changed.items())
         try:
@@ -171,6 +175,8 @@ def compare(
         except SpecError as error:
             refused.append(Refused(values=named, why=str(error)))
             faults.append(error)
+        if progress is not None:
+            progress(done, count)
     heard = {pair for each in answers for pair in each.values}
     for each, fault in zip(refused, faults, strict=True):
         if any(pair not in heard for pair in each.values):

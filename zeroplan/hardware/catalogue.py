@@ -1,6 +1,7 @@
 """Find profiles by id; only the file that is asked for is read."""
 
 import os
+import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -57,6 +58,22 @@ class Catalogue:
     def node_ids(self) -> tuple[str, ...]:
         """List the known node types."""
         return self._ids(Node)
+
+    def parts(self) -> tuple["Catalogue", ...]:
+        """Return a catalogue of each folder by itself, in the order in which they are looked into."""
+        return tuple(Catalogue(folders=(folder,)) for folder in self.folders)
+
+    def counted(self) -> str:
+        """Count the profiles in words."""
+        counts = {"GPU": self.gpu_ids(), "link": self.link_ids(), "node": self.node_ids()}
+        return ", ".join(f"{len(ids)} {one}{'s' * (len(ids) != 1)}" for one, ids in counts.items())
+
+    def changed(self) -> str | None:
+        """Return the day of the last change that the first folder's changelog lists, if it has one."""
+        changes = self.folders[0] / "CHANGELOG.md"
+        text = changes.read_text(encoding="utf-8") if changes.is_file() else ""
+        newest = re.search(r"^## .*?(\d{4}-\d\d-\d\d)", text, re.MULTILINE)
+        return newest[1] if newest else None
 
     def sources(self) -> dict[str, Source]:
         """Read the sources of all folders."""

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zeroplan.report.terminal import PROSE_WIDTH, Page, prose, table_text
+from zeroplan.estimation.record import Estimate
+from zeroplan.report.terminal import PROSE_WIDTH, Page, command_text, prose, table_text
 from zeroplan.rows import readable, significant
 from zeroplan.search.record import OBJECTIVES, Choice, Search
 from zeroplan.search.tables import tables
@@ -28,7 +29,7 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
     sheet = replace(on, width=min(on.width, PROSE_WIDTH))
     parts = [prose(_summary(found), on), *(table_text(each, sheet) for each in tables(found))]
     if command:
-        parts.append(f"Look closer:\n  {command}\n")
+        parts.append(f"Look closer:\n{command_text(command, on)}")
     refused = [f"- {each.plans:,} plans refused: {each.why}" for each in found.refused]
     if refused:
         parts.append(prose(("Notes", *refused), on))
@@ -43,7 +44,7 @@ def _summary(found: Search) -> Iterator[str]:
     if best is None:
         yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
         return
-    yield f"{OBJECTIVES[found.objective]}: {_named(best)}."
+    yield f"{OBJECTIVES[found.objective]}: {_named(best, found.estimate)}."
     yield (
         f"{significant(best.step_seconds)} s per step ({significant(best.low_seconds)} to "
         f"{significant(best.high_seconds)} s), {significant(best.tokens_per_second)} tokens/s of "
@@ -53,12 +54,13 @@ def _summary(found: Search) -> Iterator[str]:
         yield f"{significant(best.usd_per_million_tokens)} USD per million tokens."
 
 
-def _named(choice: Choice) -> str:
-    """Name a plan by the values that make it."""
+def _named(choice: Choice, told: Estimate | None) -> str:
+    """Name a plan by its strategy, in the answer where it alone was asked for, and other values."""
+    strategy = choice.keys.get("sharding.strategy", told and told.inputs.sharding.strategy)
     gpus = f"{choice.gpus} {choice.gpu}"
     others = (
         f"{key.rpartition('.')[2].replace('_', ' ')} {spelled(value)}"
         for key, value in choice.keys.items()
         if key not in ("cluster.gpus", "cluster.gpu", "sharding.strategy")
     )
-    return ", ".join((f"{choice.keys['sharding.strategy']} on {gpus}", *others))
+    return ", ".join((f"{strategy} on {gpus}", *others))

@@ -1,6 +1,6 @@
 """Every plan of a space as a table."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["frames", "sweep", "write_csv", "write_parquet"]
+
+Progress = Callable[[int, int], None]
+"""Told how many structures of how many are priced."""
 
 
 def sweep(
@@ -63,26 +66,31 @@ def sweep(
     return table
 
 
-def frames(space: Space, refused: dict[str, int]) -> "Iterator[pd.DataFrame]":
+def frames(
+    space: Space, refused: dict[str, int], progress: Progress | None = None
+) -> "Iterator[pd.DataFrame]":
     """Yield the plans block by block, so that no more than one is held; count what is refused."""
-    for family in space.families():
+    families = space.families()
+    for done, family in enumerate(families, 1):
         for found in blocks(space, family):
             if isinstance(found, Block):
                 yield _frame(found)
             else:
                 refused[found.why] = refused.get(found.why, 0) + found.plans
+        if progress is not None:
+            progress(done, len(families))
 
 
-def write_csv(space: Space, path: Path) -> None:
+def write_csv(space: Space, path: Path, *, progress: Progress | None = None) -> None:
     """Write every plan of a space as a line, block by block."""
     head = True
     with path.open("w", encoding="utf-8", newline="") as file:
-        for table in frames(space, {}):
+        for table in frames(space, {}, progress):
             table.to_csv(file, index=False, header=head)
             head = False
 
 
-def write_parquet(space: Space, path: Path) -> None:
+def write_parquet(space: Space, path: Path, *, progress: Progress | None = None) -> None:
     """Write every plan of a space as Parquet, a row group for each block.
 
     Raises
@@ -98,7 +106,7 @@ def write_parquet(space: Space, path: Path) -> None:
         raise MissingPartError("--parquet needs pyarrow: pip install pyarrow.") from None
     writer = None
     try:
-        for table in frames(space, {}):
+        for table in frames(space, {}, progress):
             rows = pa.Table.from_pandas(table, preserve_index=False)
             writer = writer or parquet.ParquetWriter(path, rows.schema)
             writer.write_table(rows.cast(writer.schema))

@@ -1,124 +1,49 @@
 """Charts of one strategy and of twelve, of long names, of tiny and of huge figures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from zeroplan import load_spec, plan
+from zeroplan.cli.plot import KINDS
 from zeroplan.errors import SpecError
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import case_of
-from zeroplan.estimation.record import Verdict
 from zeroplan.estimation.resolve import resolve
-from zeroplan.estimation.why_slow import Part
 from zeroplan.report.charts import (
-    breakdown,
     fit,
     links,
     memory,
     memory_timeline,
     pareto,
-    scaling,
     timeline,
 )
 from zeroplan.report.charts.picture import Chart, Kind, figure_of, svg_of
-from zeroplan.report.charts.style import PARTS, spread
+from zeroplan.report.charts.style import spread
 
 Faults = Callable[[Kind, Chart], list[str]]
 
 LONG = "an-organisation-with-a-long-name/and-a-model-whose-name-never-ends-405b-instruct"
-NAMES = ["ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp", "fsdp1", "fsdp1-grad-op"]
-NAMES += ["torch-zero1", "zero0", "none", "hybrid-shard-zero2"]
-SCALES = pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6], ids=["tiny", "usual", "huge"])
-COUNTS = pytest.mark.parametrize("count", [1, 2, 12])
+Made = Callable[[str, int, float, str], tuple[Kind, Chart]]
 
 
-def _bars(count: int, scale: float) -> Iterator[memory.Bar]:
-    for place, name in enumerate(NAMES[:count]):
-        parts = {part: int((place + 1) * scale * 2**30) for part in PARTS}
-        verdict: Verdict = "fits" if place < count / 2 else "does_not_fit"
-        yield memory.Bar(
-            name=name,
-            parts=parts,
-            device_bytes=sum(parts.values()),
-            usable_bytes=int(scale * 40 * 2**30),
-            verdict=verdict,
-        )
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6], ids=["tiny", "usual", "huge"])
+@pytest.mark.parametrize("count", [1, 2, 12])
+@pytest.mark.parametrize("name", KINDS)
+def test_texts_stand_apart(
+    name: str, count: int, scale: float, made_up: Made, faults: Faults
+) -> None:
+    assert faults(*made_up(name, count, scale, LONG)) == []
 
 
-@COUNTS
-@SCALES
-def test_memory(count: int, scale: float, faults: Faults) -> None:
-    data = memory.MemoryChart(context=LONG, bars=tuple(_bars(count, scale)))
-    assert faults(memory.KIND, data) == []
-
-
-def test_memory_of_long_names(faults: Faults) -> None:
-    bars = tuple(_bars(12, 1.0))
-    for bar in bars:
+def test_memory_of_long_names(made_up: Made, faults: Faults) -> None:
+    kind, data = made_up("memory", 12, 1.0, LONG)
+    assert isinstance(data, memory.MemoryChart)
+    for bar in data.bars:
         object.__setattr__(bar, "name", f"h100-sxm5-80gb, ethernet-100g, {bar.name}")
-    assert faults(memory.KIND, memory.MemoryChart(context=LONG, bars=bars)) == []
-
-
-@COUNTS
-@SCALES
-def test_scaling(count: int, scale: float, faults: Faults) -> None:
-    lines = tuple(
-        scaling.Line(
-            strategy=name,
-            gpus=scaling.GPUS,
-            device_bytes=tuple(int(scale * 2**30 * (9 + 80 / gpus)) for gpus in scaling.GPUS),
-            step_seconds=tuple(scale * (1 + place / 50) for _ in scaling.GPUS),
-        )
-        for place, name in enumerate(NAMES[:count])
-    )
-    data = scaling.ScalingChart(context=LONG, usable_bytes=int(scale * 80 * 2**30), lines=lines)
-    assert faults(scaling.KIND, data) == []
-
-
-@COUNTS
-@SCALES
-def test_links(count: int, scale: float, faults: Faults) -> None:
-    names = ("nvlink5", "ib-xdr800", "gcp-tcpxo-200", "ethernet-100g", "ethernet-1g")
-    found = tuple(
-        links.Served(
-            strategy=strategy,
-            link=link,
-            hypothetical=not step,
-            step_seconds=scale * (1 + step) ** 3,
-            waiting=0.2 * step,
-        )
-        for strategy in NAMES[:count]
-        for step, link in enumerate(names)
-    )
-    assert faults(links.KIND, links.LinksChart(context=LONG, links=names, found=found)) == []
-
-
-@COUNTS
-@SCALES
-def test_breakdown(count: int, scale: float, faults: Faults) -> None:
-    causes = {
-        "matmuls and attention": "compute",
-        "other kernels and copies": "memory_bandwidth",
-        "gaps until the host issues": "host",
-        "waiting for communication": "communication",
-        "waiting for the host's memory": "offload",
-    }
-    steps = tuple(
-        breakdown.Spent(
-            name=name,
-            step_seconds=5 * scale * (place + 1),
-            parts=tuple(
-                Part(name=part, cause=cause, seconds=scale * (place + 1))  # type: ignore[arg-type]
-                for part, cause in causes.items()
-            ),
-        )
-        for place, name in enumerate(NAMES[:count])
-    )
-    data = breakdown.BreakdownChart(context=LONG, steps=steps)
-    assert faults(breakdown.KIND, data) == []
+    assert faults(kind, data) == []
 
 
 @pytest.mark.parametrize(

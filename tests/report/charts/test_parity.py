@@ -12,7 +12,7 @@ from zeroplan.report.charts.picture import figure_of, svg_of
 
 def test_it_says_how_far_off_half_of_the_figures_are() -> None:
     ax = parity(_scores("step_seconds", 1.0, 1.02, 1.3), Figure().add_subplot())
-    assert ax.get_title(loc="left") == "Half of 3 steps are within 2.0%"
+    assert ax.get_title(loc="left") == "Half of 3 steps are within 2.0 %"
     assert ax.get_xlabel() == "measured seconds of a step [s]"
 
 
@@ -26,8 +26,7 @@ def test_a_sentence_tells_what_the_chart_shows() -> None:
     scores = _scores("step_seconds", 1.0, 1.1) + _scores("peak_bytes", 1.0)
     data = data_parity(Backtest(rows=scores, skipped=()))
     assert data.alt == (
-        "Predicted against measured: 2 steps, half of them within 5.0%; "
-        "1 peaks, half of them within 0.0%."
+        "Predicted against measured: half of 2 steps are within 5.0 %; the one peak is within 0 %."
     )
     assert "measured peak memory [GiB]" in svg_of(figure_of(KIND, data), data.title, data.alt)
 

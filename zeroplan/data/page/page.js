@@ -1,5 +1,6 @@
 "use strict";
-// Looks answers up in the grid that Python priced; nothing is computed here but shares and units.
+// Looks answers up in the grid that Python priced; nothing is computed here but shares, units and,
+// from the reader's own price and tokens, costs.
 (() => {
   const grid = JSON.parse(document.getElementById("grid").textContent);
   const keys = Object.keys(grid.axes);
@@ -22,15 +23,15 @@
     [...form.elements].filter((each) => each.dataset.key).map((each) => [each.dataset.key, each]));
 
   const place = (strategy) => keys.reduce((found, key) => {
-    const at = key === "sharding.strategy"
+    const one = key === "sharding.strategy"
       ? grid.axes[key].indexOf(strategy) : Number(controls[key].value);
-    return found * grid.axes[key].length + at;
+    return found * grid.axes[key].length + one;
   }, 0);
 
   const plan = (strategy) => {
-    const at = place(strategy);
-    const found = { strategy, verdict: grid.verdicts[at] };
-    for (const [name, values] of Object.entries(grid.figures)) found[name] = values[at];
+    const where = place(strategy);
+    const found = { strategy, verdict: grid.verdicts[where] };
+    for (const [name, values] of Object.entries(grid.figures)) found[name] = values[where];
     return found;
   };
 
@@ -95,13 +96,62 @@
     }
   };
 
+  const given = (name) => {
+    const value = document.getElementById(`give-${name}`).valueAsNumber;
+    return value > 0 ? value : null;
+  };
+  const at = (key) => grid.axes[key][Number(controls[key].value)];
+
+  // As zeroplan.estimation.budget does in Python: whole steps, times the step, GPUs and price.
+  const costs = (each) => {
+    const price = given("price"), tokens = given("tokens"), gpus = at("cluster.gpus");
+    if (each.step_seconds === null) return {};
+    const found = {};
+    if (price) found.million = price * 1e6 / (3600 * each.tokens_per_second_per_gpu);
+    if (tokens) {
+      const batch = at("training.micro_batch_size") * at("training.sequence_length")
+        * grid.gradient_accumulation_steps * gpus;
+      const steps = Math.ceil(Math.round(tokens * 1e9) / batch);
+      found.days = steps * each.step_seconds / 86400;
+      if (price) {
+        const usd = (seconds) => steps * seconds * gpus * price / 3600;
+        found.total = usd(each.step_seconds);
+        found.ends = `${significant(usd(each.low_seconds))} to ${significant(usd(each.high_seconds))}`;
+      }
+    }
+    return found;
+  };
+
+  const showCosts = (plans, chosen) => {
+    const place = document.getElementById("what-if-cost");
+    place.hidden = !given("price") && !given("tokens");
+    for (const each of plans) {
+      const row = place.querySelector(`tr[data-row="${each.strategy}"]`);
+      row.classList.toggle("chosen", each === chosen);
+      const found = costs(each);
+      for (const cell of row.querySelectorAll("[data-cost]")) {
+        const told = found[cell.dataset.cost] ?? null;
+        cell.textContent = typeof told === "string" ? told : figure(told);
+      }
+    }
+  };
+
+  const paid = (each) => {
+    const found = costs(each), parts = [];
+    if (found.million) parts.push(`${significant(found.million)} USD per million tokens`);
+    if (found.days) parts.push(`${significant(found.days)} days for all tokens`);
+    if (found.total) parts.push(`${significant(found.total)} USD`);
+    return parts.length ? ` It takes ${parts.join(", ")}.` : "";
+  };
+
   const sentence = (each) => {
     if (!each) return "Nothing fits.";
     if (each.verdict === null) return `${each.strategy} is not possible here.`;
     return `${each.strategy} ${each.verdict === "tight" ? "is tight" : words(each.verdict)}: `
       + `${figure(each.device_bytes, GIB)} of ${significant(grid.usable_bytes / GIB)} GiB, `
       + `${figure(each.step_seconds)} s per step (${figure(each.low_seconds)} to `
-      + `${figure(each.high_seconds)} s), ${figure(waits(each))} % of it waiting for communication.`;
+      + `${figure(each.high_seconds)} s), ${figure(waits(each))} % of it waiting for communication.`
+      + paid(each);
   };
 
   const show = () => {
@@ -127,6 +177,7 @@
     const verdict = document.getElementById("what-if-verdict");
     verdict.textContent = sentence(chosen);
     verdict.className = `verdict ${chosen ? chosen.verdict ?? "" : "does_not_fit"}`;
+    showCosts(plans, chosen);
     charts(plans);
   };
 

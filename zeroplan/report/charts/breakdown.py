@@ -9,8 +9,16 @@ from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.estimation.why_slow import Part, parts_of
 from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
-from zeroplan.report.charts.style import WAITING, headline, ink_on, key
-from zeroplan.report.charts.words import Answer, about, duration, joined, labelled, percent
+from zeroplan.report.charts.style import PLAIN, WAITING, headline, ink_on, key
+from zeroplan.report.charts.words import (
+    Answer,
+    about,
+    duration,
+    joined,
+    labelled,
+    percent,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,13 +116,14 @@ def draw_breakdown(data: BreakdownChart, ax: "Axes") -> "Axes":
     from matplotlib.patches import Patch  # noqa: PLC0415  # only a chart needs matplotlib
 
     longest = max(spent.step_seconds for spent in data.steps)
-    scale, unit = (1.0, "s") if longest >= 1 else (1e3, "ms")
+    unit, word = time_unit(longest)
     for place, spent in enumerate(data.steps):
-        _stack(ax, place, spent, longest, scale)
-    ax.set(xlim=(0, longest * scale * 1.14), ylim=(len(data.steps) - 0.4, -0.6))
+        _stack(ax, place, spent, longest, unit)
+    ax.set(xlim=(0, longest / unit * 1.14), ylim=(len(data.steps) - 0.4, -0.6))
     ax.set_yticks(range(len(data.steps)), [spent.name for spent in data.steps])
     ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(f"time of a step [{unit}]")
+    ax.set_xlabel(f"time of a step [{word}]")
+    ax.xaxis.set_major_formatter(PLAIN)
     ax.grid(axis="x")
     shown = {
         part.name: COLOURS[part.cause]
@@ -127,17 +136,17 @@ def draw_breakdown(data: BreakdownChart, ax: "Axes") -> "Axes":
     return ax
 
 
-def _stack(ax: "Axes", place: int, spent: Spent, longest: float, scale: float) -> None:
+def _stack(ax: "Axes", place: int, spent: Spent, longest: float, unit: float) -> None:
     left = 0.0
     for part in spent.parts:
-        colour, size = COLOURS[part.cause], part.seconds * scale
+        colour, size = COLOURS[part.cause], part.seconds / unit
         ax.barh(place, size, 0.66, left, color=colour, edgecolor="white", linewidth=0.5)
         if part.seconds > WIDE * longest:
             words, middle = percent(part.seconds / spent.step_seconds), left + size / 2
             ink = ink_on(colour)
             ax.text(middle, place, words, ha="center", va="center", color=ink, fontsize=7.5)
         left += size
-    ax.text(left + 0.008 * longest * scale, place, duration(spent.step_seconds), va="center")
+    ax.text(left + 0.008 * longest / unit, place, duration(spent.step_seconds), va="center")
 
 
 KIND: Final = Kind(

@@ -9,7 +9,7 @@ from zeroplan.estimation.resolve import resolve
 from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.priced import Point, points
-from zeroplan.report.charts.style import TEXT, headline
+from zeroplan.report.charts.style import headline, ink_on
 from zeroplan.report.charts.words import about, named, size_words
 from zeroplan.rows import significant
 from zeroplan.spec.reading import read_run
@@ -132,6 +132,7 @@ def data_fit(values: Mapping[str, object], profiles: Path | None = None) -> FitC
 def draw_fit(data: FitChart, ax: "Axes") -> "Axes":
     """Draw a field for each batch: its tokens per second, or what it would need."""
     from matplotlib import colormaps  # noqa: PLC0415  # only a chart needs matplotlib
+    from matplotlib.colors import to_hex  # noqa: PLC0415
     from matplotlib.patches import Rectangle  # noqa: PLC0415
 
     lengths = sorted({point.sequence_length for point in data.points})
@@ -146,7 +147,7 @@ def draw_fit(data: FitChart, ax: "Axes") -> "Axes":
         ax.add_patch(
             Rectangle((x - 0.5, y - 0.5), 1, 1, lw=1.5, facecolor=colour, edgecolor="white")
         )
-        ink = TEXT if not fits or 0.3 * red + 0.6 * green + 0.1 * blue > MIDDLE else "white"
+        ink = ink_on(to_hex(colour))
         ax.text(x, y, _field(point), ha="center", va="center", fontsize=7, color=ink)
     if data.best is not None:
         at = lengths.index(data.best.sequence_length), sizes.index(data.best.micro_batch_size)
@@ -163,16 +164,16 @@ def draw_fit(data: FitChart, ax: "Axes") -> "Axes":
     return ax
 
 
-MIDDLE: Final = 0.45
-"""Lightness above which dark text is the more legible. [1]"""
-
-
 def _field(point: Point) -> str:
     if point.verdict == "does_not_fit":
         return size_words(point.device_bytes).replace(" ", "\n")
     tight = "\ntight" if point.verdict == "tight" else ""
-    return f"{significant(point.tokens_per_second_per_gpu)}{tight}"
+    rate = point.tokens_per_second_per_gpu
+    return f"{significant(rate) if rate < WRITTEN_OUT else f'{rate:.2e}'}{tight}"
 
+
+WRITTEN_OUT: Final = 1e6
+"""Tokens per second below which a field holds all their digits. [1/s]"""
 
 KIND: Final = Kind(
     name="fit",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from zeroplan.estimation.record import Memory, Verdict
 from zeroplan.records import dataclass, fields
 from zeroplan.report.charts.picture import Kind
-from zeroplan.report.charts.style import GREY, PARTS, headline, ink_on, key
+from zeroplan.report.charts.style import GREY, PARTS, PLAIN, headline, ink_on, key
 from zeroplan.report.charts.words import Answer, about, byte_unit, labelled, size_words
 from zeroplan.rows import significant
 
@@ -147,6 +147,7 @@ def draw_memory(data: MemoryChart, ax: "Axes") -> "Axes":
     ax.set_yticks(range(len(data.bars)), [bar.name for bar in data.bars])
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(f"memory of a GPU [{word}]")
+    ax.xaxis.set_major_formatter(PLAIN)
     ax.grid(axis="x")
     _limit(ax, data, unit)
     shown = [part for part in PARTS if any(bar.parts.get(part) for bar in data.bars)]

@@ -8,7 +8,7 @@ from zeroplan.estimation.explain_case import Case
 from zeroplan.records import dataclass
 from zeroplan.report.charts.memory import PART_OF, grouped
 from zeroplan.report.charts.picture import Kind
-from zeroplan.report.charts.style import GREY, PARTS, headline, key
+from zeroplan.report.charts.style import GREY, PARTS, PLAIN, headline, key
 from zeroplan.report.charts.words import about, byte_unit, joined, named, percent, size_words
 from zeroplan.schedule.events import Event, Phase, Script
 
@@ -136,11 +136,13 @@ def draw_memory_timeline(data: MemoryTimelineChart, ax: "Axes") -> "Axes":
     bins = _bins(data)
     xs = [at for run in bins for at in (run[0], (run[0] + run[-1] + 1) / 2)]
     both = [grouped(each) for run in bins for each in _ends(data, run)]
+    xs, both = [*xs, len(data.lives)], [*both, both[-1]]  # a step reaches to where it ends
     shown = [part for part in PARTS if any(each.get(part) for each in both)]
     stacks = [[each[part] / unit for each in both] for part in shown]
     ax.stackplot(xs, stacks, colors=[PARTS[part] for part in shown], lw=0, step="post")
     top = data.peak_bytes / unit
     ax.set(xlim=(0, max(1, len(data.lives))), ylim=(0, top * 1.22), ylabel=f"live tensors [{word}]")
+    ax.yaxis.set_major_formatter(PLAIN)
     ax.grid(axis="y")
     _phases(ax, data)
     _peak(ax, data, top)
@@ -173,8 +175,8 @@ def _phases(ax: "Axes", data: MemoryTimelineChart) -> None:
     ax.set_xticks([start for _, start, _ in runs[1:]], [""] * (len(runs) - 1))
     ax.set_xlabel("events in the order of issue")
     for phase, start, end in runs:
-        if end - start > WIDE * len(data.lives):
-            at = ((start + end) / 2, 0)
+        if end + 1 - start > WIDE * len(data.lives):
+            at = ((start + end + 1) / 2, 0)
             ax.annotate(phase, at, (0, -4), textcoords="offset points", ha="center", va="top")
             ax.xaxis.labelpad = 8
 

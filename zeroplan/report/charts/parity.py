@@ -1,12 +1,13 @@
 """`parity`: what was predicted against what was measured."""
 
-from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zeroplan.backtesting.record import Backtest, Metric, Score
 from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
+from zeroplan.report.charts.style import ticks
+from zeroplan.report.charts.words import percent
 from zeroplan.units import GIB
 
 if TYPE_CHECKING:
@@ -23,11 +24,17 @@ TITLES: Final[dict[Metric, tuple[str, str, float]]] = {
 }
 """By metric: what is counted, the axes' label and its unit."""
 TENTH: Final = 0.1
+MOST_TICKS: Final = 5
+"""On an axis. [count]"""
+WIDE: Final = 1e5
+"""From where ticks beside each other find no room to be written out."""
+FEW: Final = 60
+"""Points that may be larger. [count]"""
 
 
 def parity(scores: tuple[Score, ...], ax: "Axes") -> "Axes":
     """Draw predictions of one metric with their bands over measurements, both logarithmic."""
-    noun, label, unit = TITLES[scores[0].metric]
+    _, label, unit = TITLES[scores[0].metric]
     measured = [score.measured / unit for score in scores]
     predicted = [score.predicted / unit for score in scores]
     low = [p - (s.low or s.predicted) / unit for p, s in zip(predicted, scores, strict=True)]
@@ -42,10 +49,15 @@ def parity(scores: tuple[Score, ...], ax: "Axes") -> "Axes":
     )
     ax.plot(ends, ends, color="#888888", lw=0.8)
     ax.errorbar(measured, predicted, (low, high), fmt="none", ecolor="#bbbbbb", elinewidth=0.6)
-    ax.scatter(measured, predicted, s=9, color=POINTS, edgecolors="white", linewidths=0.3, zorder=3)
+    size = 22 if len(scores) < FEW else 9
+    look: Any = {"color": POINTS, "edgecolors": "white", "linewidths": 0.3, "zorder": 3}
+    ax.scatter(measured, predicted, s=size, **look)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(*ticks(ends[0], ends[1], MOST_TICKS, WIDE))
+        axis.set_ticks([], minor=True)
     ax.set(xlabel=f"measured {label}", ylabel=f"predicted {label}")
-    ax.set_title(f"Half of {len(scores):,} {noun} are within {_middle(scores):.1%}", loc="left")
+    ax.set_title(_begun(_half(scores)), loc="left")
     ax.text(0.97, 0.03, "grey: within 10 %; bars: the band", transform=ax.transAxes, ha="right")
     return ax
 
@@ -69,20 +81,12 @@ class ParityChart:
     @property
     def title(self) -> str:
         """How far off half of the predictions are."""
-        return "; ".join(f"{noun}: half within {error:.1%}" for _, noun, error in self._told())
+        return _begun("; ".join(map(_half, self.metrics.values())))
 
     @property
     def alt(self) -> str:
         """How many there are of each, and how far off half of them are."""
-        told = (
-            f"{count:,} {noun}, half of them within {error:.1%}"
-            for count, noun, error in self._told()
-        )
-        return f"Predicted against measured: {'; '.join(told)}."
-
-    def _told(self) -> Iterator[tuple[int, str, float]]:
-        for metric, scores in self.metrics.items():
-            yield len(scores), TITLES[metric][0], _middle(scores)
+        return f"Predicted against measured: {'; '.join(map(_half, self.metrics.values()))}."
 
     def rows(self) -> list[dict[str, object]]:
         """Return one line for each prediction, its error a share of the measurement."""
@@ -104,9 +108,18 @@ def draw_parity(data: ParityChart, axes: "tuple[Axes, ...]") -> "tuple[Axes, ...
     return axes
 
 
-def _middle(scores: tuple[Score, ...]) -> float:
-    """Return the error that half of the predictions stay within. [1]"""
-    return median(abs(score.error_fraction) for score in scores)
+def _half(scores: tuple[Score, ...]) -> str:
+    """Say what half of the predictions of a metric stay within."""
+    noun, count = TITLES[scores[0].metric][0], len(scores)
+    within = percent(median(abs(score.error_fraction) for score in scores))
+    if count == 1:
+        return f"the one {noun.removesuffix('s')} is within {within}"
+    return f"half of {count:,} {noun} are within {within}"
+
+
+def _begun(words: str) -> str:
+    """Return words as a sentence begins."""
+    return words[:1].upper() + words[1:]
 
 
 KIND: Final = Kind(

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GREY",
     "PARTS",
+    "PLAIN",
     "STYLE",
     "TEXT",
     "WAITING",
@@ -22,6 +23,7 @@ __all__ = [
     "look_of",
     "plain_ticks",
     "spread",
+    "ticks",
 ]
 
 TEXT: Final = "#222222"
@@ -81,12 +83,25 @@ _OTHER: Final[Look] = {"color": GREY, "marker": ".", "ls": ":"}
 POINTS_PER_INCH: Final = 72
 LINE: Final = 11.5
 """Height of a line of text. [pt]"""
-DARK: Final = 0.2
-"""Relative luminance below which white is the more legible. [1]"""
+DARK: Final = 0.179
+"""Relative luminance below which white is the more legible; either has a contrast of 4.5. [1]"""
 NARROW: Final = 1.5
 """Largest over smallest value below which a logarithmic axis would have no ticks. [1]"""
 MOST_TICKS: Final = 7
 """Ticks that stand apart. [count]"""
+FACTORS: Final = (
+    ((1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, *(half / 2 for half in range(4, 20))), 1),
+    ((1, 1.5, 2, 3, 4, 5, 6, 8), 1),
+    ((1, 2, 5), 1),
+    ((1, 3), 1),
+    *(((1,), stride) for stride in range(1, 8)),
+)
+"""What every power of ten, or every so manieth, is multiplied by for ticks, from many to few."""
+LEAST: Final = 1e-4
+LARGEST: Final = 1e8
+"""Ticks between these are written out."""
+PLAIN: Final = "{x:,.12g}"
+"""Format of ticks."""
 BOLD_INCHES: Final = 0.088
 """Room for a character of the headline. [in]"""
 
@@ -212,8 +227,25 @@ def plain_ticks(ax: "Axes", values: Sequence[float], words: Sequence[str]) -> No
     ax.set_xticks([], minor=True)
 
 
+def ticks(
+    low: float, high: float, most: int = MOST_TICKS, largest: float = LARGEST
+) -> tuple[list[float], list[str]]:
+    """Return places and words of ticks between two ends of a logarithmic axis.
+
+    They are at most so many, and written out up to the largest.
+    """
+    found: list[float] = []
+    for factors, stride in FACTORS:
+        every = (each * 10.0**power for power in range(-12, 19, stride) for each in factors)
+        found = [tick for tick in every if low <= tick <= high]
+        if len(found) <= most:
+            break
+    written_out = all(LEAST <= tick < largest for tick in found)
+    return found, [f"{tick:,.12g}" if written_out else f"{tick:.3g}" for tick in found]
+
+
 def log_ticks(ax: "Axes", values: Iterable[float]) -> None:
-    """Scale the y axis to values by 1, 2, 5 and 10, with plain ticks; by tenfolds where many.
+    """Scale the y axis to values, with plain ticks.
 
     Values that are nearly alike stand on an axis from 0 instead, where that can be seen.
     """
@@ -221,21 +253,15 @@ def log_ticks(ax: "Axes", values: Iterable[float]) -> None:
     low, high = min(values) / 1.2, max(values) * 1.3
     if max(values) < NARROW * min(values):
         ax.set_ylim(0, high)
-        ax.yaxis.set_major_formatter("{x:,.12g}")
+        ax.yaxis.set_major_formatter(PLAIN)
         return
-    ticks: list[float] = []
-    for factors, stride in (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 3)):
-        every = (each * 10.0**power for power in range(-12, 19, stride) for each in factors)
-        ticks = [tick for tick in every if low <= tick <= high]
-        if len(ticks) <= MOST_TICKS:
-            break
     ax.set(yscale="log", ylim=(low, high))
-    ax.set_yticks(ticks, [f"{tick:,.12g}" for tick in ticks])
+    ax.set_yticks(*ticks(low, high))
     ax.set_yticks([], minor=True)
 
 
 def ink_on(colour: str) -> str:
-    """Return white or dark, whichever is the more legible on a colour."""
+    """Return white or black, whichever is the more legible on a colour."""
     red, green, blue = ((int(colour[i : i + 2], 16) / 255) ** 2.2 for i in (1, 3, 5))
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue  # ITU-R BT.709
-    return "#ffffff" if luminance < DARK else TEXT
+    return "#ffffff" if luminance < DARK else "#000000"

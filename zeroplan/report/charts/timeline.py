@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from zeroplan.estimation.explain_case import Case
 from zeroplan.records import dataclass, replace
 from zeroplan.report.charts.picture import Kind
-from zeroplan.report.charts.style import PARTS, WAITING, headline, key
-from zeroplan.report.charts.words import about, duration, named, percent
+from zeroplan.report.charts.style import PARTS, PLAIN, WAITING, headline, key
+from zeroplan.report.charts.words import about, duration, named, percent, time_unit
 from zeroplan.schedule.events import Phase, Stream
 from zeroplan.timing.walk import Span
 
@@ -179,23 +179,24 @@ def draw_timeline(data: TimelineChart, ax: "Axes") -> "Axes":
     """Draw a lane for each stream."""
     from matplotlib.patches import Patch  # noqa: PLC0415  # only a chart needs matplotlib
 
-    scale, unit = (1.0, "s") if data.step_seconds >= 1 else (1e3, "ms")
+    unit, word = time_unit(data.step_seconds)
     lanes = {stream: place for place, stream in enumerate(data.streams)}
     used: dict[str, str] = {}
     pieces: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for work in data.works:
-        length = (work.end_seconds - work.start_seconds) * scale
+        length = (work.end_seconds - work.start_seconds) / unit
         if length > 0:
-            colour, word = _colour(work)
-            used[word] = colour
+            colour, meaning = _colour(work)
+            used[meaning] = colour
             lane = pieces.setdefault((lanes[work.stream], colour), [])
-            lane.append((work.start_seconds * scale, length))
+            lane.append((work.start_seconds / unit, length))
     for (place, colour), each in pieces.items():
-        joined = _joined(each, NARROWEST * data.step_seconds * scale)
+        joined = _joined(each, NARROWEST * data.step_seconds / unit)
         ax.broken_barh(joined, (place - 0.36, 0.72), color=colour, linewidth=0)
     ax.set_yticks(list(lanes.values()), list(lanes))
-    ax.set(xlim=(0, data.step_seconds * scale), ylim=(len(lanes) - 0.45, -0.55))
-    ax.set_xlabel(f"time since the start of the step [{unit}]")
+    ax.set(xlim=(0, data.step_seconds / unit), ylim=(len(lanes) - 0.45, -0.55))
+    ax.set_xlabel(f"time since the start of the step [{word}]")
+    ax.xaxis.set_major_formatter(PLAIN)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     colours = sorted(used.items(), key=lambda each: ORDER.index(each[0]))

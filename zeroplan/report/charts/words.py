@@ -21,6 +21,7 @@ __all__ = [
     "percent",
     "shortened",
     "size_words",
+    "time_unit",
 ]
 
 Answer = Estimate | Comparison
@@ -54,12 +55,18 @@ def size_words(size: float) -> str:
     return f"{significant(size / unit)} {word}"
 
 
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit that a person would choose for a time [s]."""
+    for unit, word, least in ((HOUR, "h", 3 * HOUR), (1.0, "s", 1.0), (1e-3, "ms", 1e-3)):
+        if seconds >= least:
+            return unit, word
+    return 1e-6, "us"
+
+
 def duration(seconds: float) -> str:
     """Return seconds in the unit that a person would choose."""
-    for scale, word, least in ((HOUR, "h", 3 * HOUR), (1.0, "s", 1.0), (1e-3, "ms", 1e-3)):
-        if seconds >= least:
-            return f"{significant(seconds / scale)} {word}"
-    return f"{significant(seconds * 1e6)} us"
+    unit, word = time_unit(seconds)
+    return f"{significant(seconds / unit)} {word}"
 
 
 def percent(share: float) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "Bar",
     "Part",
     "chart",
+    "held",
     "legend",
     "memory_bars",
     "time_bars",
@@ -136,14 +137,15 @@ def memory_bars(answer: Estimate) -> tuple[Bar, ...]:
             note=f"{readable(each.memory.device_bytes or 0, 'B')}, {verdict_words(each)}",
             parts=tuple(
                 Part(kind=kind, value=size, told=f"{PARTS[kind]}: {readable(size, 'B')}")
-                for kind, size in _held(each).items()
+                for kind, size in held(each).items()
             ),
         )
         for each in answer.estimates
     )
 
 
-def _held(each: StrategyEstimate) -> dict[str, int]:
+def held(each: StrategyEstimate) -> dict[str, int]:
+    """Return what fills the device at the peak, by the names of `PARTS`. [B]"""
     peak, memory = each.memory.peak_breakdown_bytes, each.memory
     states = {
         "parameters": peak.parameters,

@@ -11,6 +11,7 @@ from zeroplan.estimation.record import Estimate
 from zeroplan.hardware import load_catalogue
 from zeroplan.report.page import sections
 from zeroplan.report.page.grid import Grid
+from zeroplan.report.page.short import short
 from zeroplan.report.page.what_if import what_if
 from zeroplan.report.words import verdicts
 from zeroplan.spec.models import load_architecture
@@ -83,11 +84,12 @@ def page_html(
     outcome = best.verdict if best else "does_not_fit"
     said = f'<p class="verdict {outcome}">{escape(_headline(answer, model))}</p>'
     parts = {
-        "Verdict": said + sections.paragraphs(verdicts(answer)),
+        "Verdict": said + sections.paragraphs(verdicts(answer)) + short(answer, grid),
         "Memory": sections.memory(answer),
         "Time": sections.time(answer),
         "Link": sections.links(grid),
-        "What if": "<noscript><p>This part needs JavaScript.</p></noscript>" + what_if(grid),
+        "What if": "<noscript><p>This part needs JavaScript.</p></noscript>"
+        + what_if(answer, grid),
         "How sure": sections.sure(answer),
         "Assumptions": sections.assumed(answer, asked, profiles),
         "Reproduce": sections.reproduced(commands, to_toml(answer.inputs)),

@@ -68,6 +68,7 @@ class Grid:
     names: dict[str, str]
     """What links are called."""
     usable_bytes: int
+    gradient_accumulation_steps: int
     verdicts: list[str | None]
     """In row-major order of the axes; None where a combination cannot be."""
     figures: dict[str, list[float | None]]
@@ -139,6 +140,7 @@ def grid(
         asked=tuple(axes[key].index(at[key]) for key in AXES),
         names={link: catalogue.link(link).name for link in axes["cluster.link"]},
         usable_bytes=answer.estimates[0].memory.usable_bytes or 0,
+        gradient_accumulation_steps=answer.inputs.training.gradient_accumulation_steps,
         verdicts=verdicts,
         figures=figures,
     )

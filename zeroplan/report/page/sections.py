@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from zeroplan.estimation.record import Estimate, StrategyEstimate
+from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.tables import tables
 from zeroplan.hardware import load_catalogue
 from zeroplan.memory.device import FRAGMENTATION
@@ -22,6 +22,7 @@ from zeroplan.report.page.charts import (
     waiting_bars,
 )
 from zeroplan.report.page.grid import AXES, Grid
+from zeroplan.report.page.short import chosen
 from zeroplan.report.words import defaults, precisions, trained
 from zeroplan.rows import Column, Table, html, readable, significant
 from zeroplan.spec.run import Run
@@ -170,12 +171,6 @@ def reproduced(commands: Iterable[str], spec: str) -> str:
         "<p>Or with every default written out, for <code>--spec run.toml</code>:</p>"
         f'<pre tabindex="0" role="region" aria-label="run.toml"><code>{escape(spec)}</code></pre>'
     )
-
-
-def chosen(answer: Estimate) -> StrategyEstimate:
-    """Return the fastest that fits, or the one that is nearest to it."""
-    nearest = max(answer.estimates, key=lambda each: each.memory.headroom_bytes or 0)
-    return answer.fastest or nearest
 
 
 def _peaks(answer: Estimate) -> Table:

@@ -3,7 +3,9 @@
 from html import escape
 from typing import Final
 
+from zeroplan.estimation.record import Estimate
 from zeroplan.report.page.charts import BEYOND, SPENT, Bar, Part, chart, legend
+from zeroplan.report.page.cost import cost_fields, cost_table
 from zeroplan.report.page.grid import AXES, Grid
 from zeroplan.rows import Column, readable, significant, text
 from zeroplan.units import GIB
@@ -12,7 +14,7 @@ __all__ = ["what_if"]
 
 LABELS: Final = {
     "cluster.gpus": "GPUs",
-    "training.micro_batch_size": "Micro-batch per GPU [sequences]",
+    "training.micro_batch_size": "Micro-batch [sequences]",
     "training.sequence_length": "Sequence length [tokens]",
 }
 
@@ -36,8 +38,8 @@ USED: Final = {
 }
 
 
-def what_if(grid: Grid) -> str:
-    """Return controls, verdict, table and charts; `page.js` keeps them in step."""
+def what_if(answer: Estimate, grid: Grid) -> str:
+    """Return controls, verdict, tables and charts; `page.js` keeps them in step."""
     places = grid.beside(AXES[0])
     memory = chart(
         [_memory_bar(grid, strategy, place) for strategy, place in places.items()],
@@ -55,15 +57,15 @@ def what_if(grid: Grid) -> str:
         name="what-if-time",
     )
     return (
-        f"{_form(grid)}"
+        f"{_form(answer, grid)}"
         '<p class="verdict" id="what-if-verdict" role="status"></p>'
-        f"{_table(grid, places)}"
+        f"{_table(grid, places)}{cost_table(grid)}"
         f"<h3>Memory of the device</h3><figure>{memory}<figcaption>{legend(HOLDS)}</figcaption>"
         f"</figure><h3>Step time</h3><figure>{time}<figcaption>{legend(USED)}</figcaption></figure>"
     )
 
 
-def _form(grid: Grid) -> str:
+def _form(answer: Estimate, grid: Grid) -> str:
     strategies = "".join(f"<option>{escape(each)}</option>" for each in grid.axes[AXES[0]])
     links = "".join(
         f'<option value="{place}"{" selected" * (place == grid.asked[2])}>'
@@ -78,6 +80,7 @@ def _form(grid: Grid) -> str:
         '<div><label for="choose-strategy">Strategy</label>'
         f'<select id="choose-strategy" data-key="{AXES[0]}">'
         f'<option value="" selected>the fastest that fits</option>{strategies}</select></div>'
+        f"{cost_fields(answer)}"
         '<div><button type="reset">Back to the question</button></div></form>'
     )
 
