@@ -11,8 +11,10 @@ from zeroplan import estimate, load_spec, plan
 from zeroplan.estimation.choice import choose
 from zeroplan.estimation.explain_case import Case, case_of
 from zeroplan.estimation.resolve import resolve
+from zeroplan.estimation.tables import memory_table
 from zeroplan.estimation.why_slow import why_slow
 from zeroplan.hardware import load_catalogue
+from zeroplan.records import replace
 from zeroplan.report.charts import (
     breakdown,
     collective,
@@ -26,6 +28,7 @@ from zeroplan.report.charts import (
 )
 from zeroplan.report.charts.picture import Chart, Kind, csv_of, save
 from zeroplan.report.charts.picture import figure_of as drawn
+from zeroplan.rows import significant
 from zeroplan.search.select import rent
 from zeroplan.sharding.groups import contiguous
 from zeroplan.units import GIB
@@ -135,6 +138,18 @@ def test_memory_is_that_of_the_estimate() -> None:
         assert bar.parts["allocator, NCCL, CUDA"] == beyond
 
 
+def test_memory_prints_the_names_and_the_digits_of_the_table() -> None:
+    kind, data = _chart("memory")
+    table = memory_table(estimate(**ASKED))
+    column = [each.name for each in table.columns].index("buffers")
+    sizes = [bar.parts["buffers"] / GIB for bar in data.bars]
+    assert sizes == pytest.approx([row[column] for row in table.rows])
+    printed = [text.get_text() for text in drawn(kind, data).axes[0].texts]
+    widest = significant(max(sizes))
+    assert len(widest.replace(".", "")) == 3
+    assert widest in printed
+
+
 def test_the_title_of_memory_names_the_least_and_counts_what_fits() -> None:
     _, data = _chart("memory")
     estimates = estimate(**ASKED).estimates
@@ -164,6 +179,28 @@ def test_the_floor_follows_the_share_of_each_gpu() -> None:
         step_seconds=(1.0, 1.0, 1.0),
     )
     assert line.floor_bytes == 10 * GIB
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ((0.946, 0.949), "all 95 %"),
+        ((0.9449, 0.9451), "all 94 % or more"),
+        ((0.3, 0.3), "all 30 %"),
+    ],
+)
+def test_shares_that_are_alike_are_named_once_and_not_too_high(
+    shares: tuple[float, ...], told: str
+) -> None:
+    _, data = _chart("links")
+    first, *_ = data.found
+    found = tuple(
+        replace(first, strategy=strategy, waiting=share)
+        for strategy, share in zip(("zero3", "fsdp2"), shares, strict=True)
+    )
+    alike = replace(data, links=(first.link,), found=found)
+    _, below = drawn(links.KIND, alike).axes
+    assert told in [text.get_text() for text in below.texts]
 
 
 def test_links_say_how_much_of_the_step_is_waiting() -> None:

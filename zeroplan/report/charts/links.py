@@ -1,6 +1,7 @@
 """`links`: step time, and how much of it is waiting, by the link between nodes."""
 
 from collections.abc import Mapping
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -192,9 +193,15 @@ def _name(axes: "tuple[Axes, Axes]", data: LinksChart) -> None:
     ]
     if max(ends, key=_waiting).waiting - min(ends, key=_waiting).waiting < ALIKE and len(ends) > 1:
         least = min(each.waiting for each in ends)
-        shares = [(at, 100 * least, f"all {percent(least)} or more", "")]
+        shares = [(at, 100 * least, _all([each.waiting for each in ends]), "")]
     for ax, labels in zip(axes, (named, shares), strict=True):
         end_labels(ax, [(x, y, text, look_of(name)["color"]) for x, y, text, name in labels])
+
+
+def _all(shares: list[float]) -> str:
+    """Name several shares by their one rounded figure, or by what none of them is below."""
+    told = {percent(share) for share in shares}
+    return f"all {told.pop()}" if len(told) == 1 else f"all {floor(100 * min(shares))} % or more"
 
 
 def _waiting(each: Served) -> float:

@@ -24,9 +24,9 @@ PART_OF: Final = {
     "unsharded_gradients": "buffers",
     "all_gather_buffers": "buffers",
     "reduce_scatter_buffers": "buffers",
-    "temporaries": "temporaries",
-    "workspaces": "temporaries",
-    "other": "temporaries",
+    "temporaries": "buffers",
+    "workspaces": "buffers",
+    "other": "buffers",
 }
 """The part of the chart to which each category of the peak belongs."""
 
@@ -161,7 +161,7 @@ def _stack(ax: "Axes", place: int, bar: Bar, longest: float, unit: float) -> Non
     for part, colour in PARTS.items():
         size = bar.parts.get(part, 0) / unit
         ax.barh(place, size, 0.66, left, color=colour, edgecolor="white", linewidth=0.5)
-        words = significant(size, 2)
+        words = significant(size)
         if size > (0.02 + 0.014 * len(words)) * longest:
             middle = left + size / 2
             ink = ink_on(colour)

@@ -56,7 +56,6 @@ PARTS: Final = {
     "optimizer": "#d55e00",
     "activations": "#009e73",
     "buffers": "#cc79a7",
-    "temporaries": "#999999",
     "allocator, NCCL, CUDA": "#d0d0d0",
 }
 """What memory is made of: colours of Okabe and Ito, apart for the colour-blind too, and greys."""
