@@ -200,3 +200,11 @@ def test_what_backward_computes_again_counts_as_hardware_flops() -> None:
         shares.append((time.hardware_flops_utilization or 0) / (time.model_flops_utilization or 1))
     assert shares[0] == 1
     assert 1.05 < shares[1] < 1.2 < shares[2] < 4 / 3
+
+
+def test_a_strategy_that_is_left_out_on_one_node_is_told_in_the_notes() -> None:
+    one, two = (estimate(model="llama-3.2-1b", gpus=gpus) for gpus in (8, 16))
+    assert "hsdp" not in [each.strategy for each in one.estimates]
+    assert any(note.startswith("hsdp left out: on one node") for note in one.to_dict()["notes"])
+    assert not any("left out" in note for note in two.notes)
+    assert not any("hsdp" in note for note in estimate(model="8b", gpus=8, strategy="ddp").notes)

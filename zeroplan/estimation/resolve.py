@@ -17,13 +17,14 @@ from zeroplan.spec.applies import model_notes
 from zeroplan.spec.architecture import Architecture
 from zeroplan.spec.images import with_images
 from zeroplan.spec.models import load_architecture
-from zeroplan.spec.run import ClusterChoice, Run, TrainingChoice
+from zeroplan.spec.run import ClusterChoice, Run, Strategy, TrainingChoice
 from zeroplan.spec.verify import verify
 
 __all__ = [
     "Question",
     "elsewhere",
     "named_gpu",
+    "one_node",
     "ranks_per_node",
     "resolve",
     "resolve_cluster",
@@ -96,6 +97,7 @@ def resolve(
             *optimizer_notes(filled.training.optimizer, compared),
             *unable,
             *_left_out(compared, filled),
+            *(() if named else map(one_node, _pointless(filled))),
             *hypothetical_notes(cluster, gpu, wires, catalogue),
         ),
     )
@@ -163,9 +165,19 @@ def _compared(run: Run) -> tuple[Sharding, ...]:
     named = run.sharding.strategy
     if named is not None:
         return (sharding(named),)
-    nodes = run.cluster.gpus // min(run.cluster.gpus, _per_node(run.cluster))
-    several = nodes > 1
-    return tuple(STRATEGIES[s] for s in COMPARED if several or not STRATEGIES[s].replicates)
+    pointless = _pointless(run)
+    return tuple(STRATEGIES[each] for each in COMPARED if each not in pointless)
+
+
+def _pointless(run: Run) -> tuple[Strategy, ...]:
+    """Return the strategies that copy between nodes, where there is one."""
+    several = run.cluster.gpus > _per_node(run.cluster)
+    return () if several else tuple(each for each in COMPARED if STRATEGIES[each].replicates)
+
+
+def one_node(strategy: Strategy) -> str:
+    """Say why a strategy that copies between nodes is not compared on one."""
+    return f"{strategy} left out: on one node there is nothing to replicate across nodes."
 
 
 def _left_out(compared: tuple[Sharding, ...], run: Run) -> tuple[str, ...]:

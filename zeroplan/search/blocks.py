@@ -8,7 +8,7 @@ import numpy as np
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.many import Batches, Figures, Priced, Races, figures, priced
-from zeroplan.estimation.resolve import Question, elsewhere, resolve, strategy_groups
+from zeroplan.estimation.resolve import Question, elsewhere, one_node, resolve, strategy_groups
 from zeroplan.records import dataclass, replace
 from zeroplan.schedule.stretches import FEWEST_PERIODS
 from zeroplan.search.space import BATCH_KEYS, Space
@@ -136,7 +136,8 @@ def _machines(space: Space, structure: dict[str, object]) -> Iterator[Machines |
             continue
         row, cluster = question.strategies[0], question.run.cluster
         if row.replicates and cluster.gpus <= (cluster.gpus_per_node or 1):
-            continue  # one node has nothing to replicate
+            yield Refusal(why=one_node(row.strategy), plans=space.batches)
+            continue
         found = alike[strategy_groups(row, question.run)]
         found.keys.append(machine)
         found.questions.append(question)
