@@ -38,6 +38,16 @@ def test_a_person_reads_the_best_and_how_to_look_closer() -> None:
     assert max(map(len, page.splitlines())) <= 80
 
 
+def test_the_page_says_which_plans_it_shows_and_which_it_does_not_count() -> None:
+    found = json.loads(_plan(*SMALL, "--strategy", "fsdp2,hsdp", "-b", "1,2", "--json"))
+    best, fitting = len(found["best"]), found["fitting"]
+    (refused,) = found["refused"]
+    page = _plan(*SMALL, "--strategy", "fsdp2,hsdp", "-b", "1,2")
+    assert f"{refused['plans']} more cannot be and are not among them" in page
+    assert f"The best of each structure and machine: {best} of {fitting} plans that fit" in page
+    assert best < fitting
+
+
 def test_the_one_strategy_that_is_asked_for_is_named() -> None:
     page = _plan("-m", "llama-3.2-1b", "-n", "8", "--strategy", "fsdp2", "-b", "1")
     assert "Fastest: fsdp2 on 8 h100-sxm5-80gb, " in page

@@ -165,7 +165,16 @@ def test_a_near_miss_says_what_it_lacks() -> None:
     assert found.near_misses
     for miss in found.near_misses:
         assert miss.choice.tokens_per_second > found.chosen.tokens_per_second
-        assert "GiB of 79.1 GiB" in miss.why
+        tight = miss.choice.verdict == "tight"
+        words = "is within the uncertainty of the limit" if tight else "needed, 79.1 GiB usable"
+        assert words in miss.why
+
+
+def test_a_strategy_that_has_no_meaning_on_one_node_is_told() -> None:
+    found = plan(model="llama-3.2-1b", gpus=8, micro_batch_size=1, activation_checkpointing="full")
+    (refused,) = found.refused
+    assert refused.plans == 2
+    assert refused.why.startswith("hsdp left out: on one node")
 
 
 def test_cheapest_needs_prices() -> None:
@@ -202,7 +211,8 @@ def test_json_has_no_number_that_is_none() -> None:
 def test_a_search_shows_itself_in_a_notebook() -> None:
     found = plan(model="llama-3.2-1b", gpus=[8, 16], micro_batch_size=[1, 2], sequence_length=4096)
     shown = found._repr_html_()  # Jupyter's own name
-    assert f"<caption>Best of {found.fitting:,} plans that fit</caption>" in shown
+    title = f"The best of each structure and machine: {len(found.best)} of {found.fitting:,} plans"
+    assert f"<caption>{title} that fit</caption>" in shown
     assert repr(found).startswith(f"Search({found.plans:,} plans, {found.fitting:,} fit; fastest: ")
 
 

@@ -30,7 +30,7 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
     parts = [prose(_summary(found), on), *(table_text(each, sheet) for each in tables(found))]
     if command:
         parts.append(f"Look closer:\n{command_text(command, on)}")
-    refused = [f"- {each.plans:,} plans refused: {each.why}" for each in found.refused]
+    refused = [f"- {each.plans:,} more plans cannot be: {each.why}" for each in found.refused]
     if refused:
         parts.append(prose(("Notes", *refused), on))
     return "\n".join(parts)
@@ -39,7 +39,9 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
 def _summary(found: Search) -> Iterator[str]:
     if found.interrupted:
         yield "Interrupted: this is the best so far."
-    yield f"{found.plans:,} plans, {found.fitting:,} fit."
+    others = sum(each.plans for each in found.refused)
+    apart = f" {others:,} more cannot be and are not among them (notes)." if others else ""
+    yield f"{found.plans:,} plans, {found.fitting:,} fit.{apart}"
     best = found.chosen
     if best is None:
         yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."

@@ -190,7 +190,7 @@ def near_misses(
 def _why(each: Choice) -> str:
     needed, there = (readable(size, "B") for size in (each.device_bytes, each.usable_bytes))
     if each.verdict == "tight":
-        return f"tight: {needed} of {there}, within the uncertainty of the limit"
+        return f"tight: {needed} is within the uncertainty of the limit"
     if each.headroom_bytes >= 0:
         return "the memory of the host does not hold it"
-    return f"needs {needed} of {there}"
+    return f"{needed} needed, {there} usable"

@@ -34,7 +34,8 @@ _COST = _Figure("USD per Mtoken", lambda each: each.usd_per_million_tokens)
 def tables(found: Search) -> Iterator[Table]:
     """Yield the best plans, those that trade speed against GPUs, and those that just miss."""
     if found.best:
-        yield _table(f"Best of {found.fitting:,} plans that fit", found, found.best)
+        shown = f"{len(found.best)} of {found.fitting:,} plans that fit"
+        yield _table(f"The best of each structure and machine: {shown}", found, found.best)
     if len(found.frontier) > 1:
         priced = found.frontier[0].usd_per_million_tokens is not None
         yield _table(f"Fastest for the {'money' if priced else 'GPUs'}", found, found.frontier)
