@@ -9,6 +9,7 @@ from zeroplan.estimation import answer, estimate, steps
 from zeroplan.estimation.changes import Candidate, remedy
 from zeroplan.estimation.make_it_fit import MakeItFit, make_it_fit
 from zeroplan.estimation.steps import Clocked
+from zeroplan.records import replace
 from zeroplan.report.advice import fit_text
 from zeroplan.report.terminal import Page
 from zeroplan.timing.walk import Timing
@@ -66,6 +67,28 @@ def test_the_batch_stays_where_the_micro_batch_shrinks() -> None:
     (smaller,) = [change for change in changes if change.startswith("micro_batch_size")]
     (_, batch), (_, steps) = (part.split() for part in smaller.split(", "))
     assert int(batch) * int(steps) == 16
+
+
+def test_what_only_may_fit_is_not_said_to_fit() -> None:
+    told = make_it_fit(model="8b", gpus=8, strategy="fsdp2", micro_batch_size=8)
+    assert told.estimate.verdict == "tight"
+    assert "It may fit" in fit_text(told, Page(width=80))
+
+
+def test_changes_that_are_all_tight_only_may_make_it_fit(told: MakeItFit) -> None:
+    tight = replace(told, changes=tuple(replace(e, verdict="tight") for e in told.changes))
+    page = fit_text(tight, Page(width=200))
+    assert "none fits for certain" in page
+    assert "What may make it fit" in page
+    assert "What may make it fit" not in fit_text(told, Page(width=200))
+
+
+def test_the_title_says_in_which_order_changes_stand(told: MakeItFit) -> None:
+    first, *_ = told.changes
+    slower = replace(first, tokens_per_second_per_gpu=first.tokens_per_second_per_gpu / 2)
+    sinking, rising = (replace(told, changes=each) for each in ((first, slower), (slower, first)))
+    assert "fit, the cheapest first" in fit_text(sinking, Page(width=80))
+    assert "single changes, then two at once" in fit_text(rising, Page(width=80))
 
 
 def test_whole_checkpoints_are_found() -> None:

@@ -95,7 +95,21 @@ def test_only_what_varies_is_a_column(told: Comparison) -> None:
     assert heads[:2] == ["link", "gpu"]
     assert "gpus" not in heads
     named = _compare(["fsdp2", "zero3"])
-    assert [column.name for column in next(tables(named)).columns][:2] == ["strategy", "peak"]
+    assert [column.name for column in next(tables(named)).columns][:2] == ["strategy", "device"]
+
+
+def test_each_verdict_stands_beside_the_two_figures_that_it_compares() -> None:
+    alike = next(tables(_compare(gpu=GPUS)))
+    assert alike.title == "2 combinations side by side, 79.1 GiB usable"
+    apart = next(tables(_compare(gpu=["h100-sxm5-80gb", "h200-sxm-141gb"])))
+    heads = [column.name for column in apart.columns]
+    device, usable = heads.index("device"), heads.index("us\u00adable")
+    assert heads[usable + 1] == "ver\u00addict"
+    for row in apart.rows:
+        assert isinstance(room := row[usable], float)
+        assert isinstance(held := row[device], float)
+        assert (held <= room) == (row[usable + 1] == "fits")
+    assert apart.rows[0][usable] != apart.rows[1][usable]
 
 
 def test_a_combination_that_cannot_be_is_told_with_its_reason() -> None:

@@ -6,11 +6,12 @@ from zeroplan.estimation.break_even import Enough
 from zeroplan.estimation.explain_record import Remedy
 from zeroplan.estimation.explain_tables import signed
 from zeroplan.estimation.make_it_fit import MakeItFit
+from zeroplan.estimation.tables import gib
 from zeroplan.estimation.why_slow import NOISE, WhySlow
 from zeroplan.rows import Cell, Column, Table, significant
 from zeroplan.units import GB, GIB, GIGABIT
 
-__all__ = ["fit_tables", "slow_tables"]
+__all__ = ["all_tight", "fit_tables", "slow_tables"]
 
 
 def slow_tables(told: WhySlow) -> Iterator[Table]:
@@ -44,9 +45,23 @@ def fit_tables(told: MakeItFit) -> Iterator[Table]:
     """Yield what makes it fit, or what comes nearest."""
     rate = told.estimate.time.tokens_per_second_per_gpu or 0.0
     if told.changes:
-        yield _changes("What makes it fit, the cheapest first", told.changes, rate)
+        yield _changes(_fit_title(told.changes), told.changes, rate)
     elif told.nearest is not None:
         yield _changes("Nothing makes it fit; what comes nearest", (told.nearest,), rate)
+
+
+def _fit_title(changes: tuple[Remedy, ...]) -> str:
+    """Say whether they fit or may, and in which order they stand."""
+    what = "What may make it fit" if all_tight(changes) else "What makes it fit"
+    rates = [each.tokens_per_second_per_gpu for each in changes]
+    if rates == sorted(rates, reverse=True):
+        return f"{what}, the cheapest first"
+    return f"{what}: single changes, then two at once, the cheapest of each first"
+
+
+def all_tight(changes: tuple[Remedy, ...]) -> bool:
+    """Whether the limit lies within the uncertainty of each."""
+    return all(each.verdict == "tight" for each in changes)
 
 
 def _collectives(told: WhySlow) -> Table:
@@ -139,8 +154,8 @@ def _changes(title: str, changes: tuple[Remedy, ...], rate: float) -> Table:
             Column(name="change", is_text=True),
             Column(name="step", unit="s"),
             Column(name="tokens/s /GPU", unit="%"),
-            Column(name="peak", unit="GiB"),
-            Column(name="peak", unit="GiB"),
+            Column(name="peak change", unit="GiB"),
+            Column(name="device", unit="GiB"),
             Column(name="verdict", is_text=True),
             Column(name="price", is_text=True),
         ),
@@ -149,8 +164,8 @@ def _changes(title: str, changes: tuple[Remedy, ...], rate: float) -> Table:
                 each.change,
                 significant(each.step_seconds),
                 signed(100 * (each.tokens_per_second_per_gpu / rate - 1)) if rate else None,
-                each.peak_allocated_bytes / GIB,
                 signed(-each.saved_bytes / GIB),
+                gib(each.device_bytes),
                 each.verdict.replace("_", " "),
                 each.why,
             )

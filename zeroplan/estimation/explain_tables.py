@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from zeroplan.estimation.explain_record import Accounting, Buffer, Explanation, Moment, Term
+from zeroplan.estimation.tables import gib
 from zeroplan.rows import Cell, Column, Table, readable, significant
 from zeroplan.units import GIB
 
@@ -117,7 +118,7 @@ def _remedies(told: Explanation, *, wide: bool) -> Table:
         columns=(
             Column(name="change", is_text=True),
             Column(name="saves", unit="GiB"),
-            Column(name="peak", unit="GiB"),
+            Column(name="device", unit="GiB"),
             Column(name="verdict", is_text=True),
             Column(name="step", unit="s"),
             Column(name="step", unit="%"),
@@ -128,7 +129,7 @@ def _remedies(told: Explanation, *, wide: bool) -> Table:
             (
                 each.change,
                 each.saved_bytes / GIB,
-                each.peak_allocated_bytes / GIB,
+                gib(each.device_bytes),
                 each.verdict.replace("_", " "),
                 signed(each.extra_seconds),
                 signed(100 * each.extra_seconds / step) if step else None,

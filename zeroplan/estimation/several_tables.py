@@ -15,7 +15,7 @@ from zeroplan.estimation.tables import (
     tokens_words,
     verdict_words,
 )
-from zeroplan.rows import Cell, Column, Table
+from zeroplan.rows import Cell, Column, Table, text
 
 __all__ = ["tables"]
 
@@ -30,21 +30,28 @@ def _waiting(each: StrategyEstimate) -> float | None:
 
 FIGURES: Final = (
     STRATEGY,
-    Figure("peak", lambda each: gib(each.memory.peak_allocated_bytes), "GiB"),
+    Figure("device", lambda each: gib(each.memory.device_bytes), "GiB"),
     Figure("ver\u00addict", verdict_words, is_text=True),
     Figure("step", lambda each: each.time.step_seconds, "s"),
     Figure("band", lambda each: span(each.time.low_seconds, each.time.high_seconds), "s"),
     Figure("tokens /s /GPU", lambda each: each.time.tokens_per_second_per_gpu),
     Figure("MFU", lambda each: percent(each.time.model_flops_utilization), "%"),
-    Figure("waits", lambda each: percent(_waiting(each)), "%"),
+    Figure("waits of step", lambda each: percent(_waiting(each)), "%"),
 )
+USABLE: Final = Figure("us\u00adable", lambda each: gib(each.memory.usable_bytes), "GiB")
+"""What a verdict lays a device beside, where the GPUs of the rows differ in it."""
 
 
 def tables(told: Comparison, *, best: bool = False) -> Iterator[Table]:
     """Yield the combinations, and what a number of tokens takes with each, where that is asked."""
     rows = list(told.rows(best=best))
     count = len(told.answers) + len(told.refused)
-    yield _table(f"{count} combinations side by side", told, rows, FIGURES)
+    limits = {text(gib(found.memory.usable_bytes)) for _, found in rows}
+    title = f"{count} combinations side by side"
+    if len(limits) == 1:
+        yield _table(f"{title}, {limits.pop()} GiB usable", told, rows, FIGURES)
+    else:
+        yield _table(title, told, rows, (*FIGURES[:2], USABLE, *FIGURES[2:]))
     budgets = [found.budget for _, found in rows if found.fits and found.budget]
     if budgets:
         priced = any(budget.cost_usd is not None for budget in budgets)

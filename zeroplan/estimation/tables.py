@@ -100,7 +100,7 @@ def time_table(answer: Estimate, *, wide: bool = False) -> Table:
             Figure(name.replace("_", "-\u00ad"), _seconds_of(name), "s")
             for name in ("all_gather", "reduce_scatter", "all_reduce")
         ),
-        Figure("exposed", _exposed_share, "%"),
+        Figure("exposed of comm.", _exposed_share, "%"),
         Figure("sent between nodes", _inter_node_gb, "GB"),
         *(_OFFLOAD if answer.inputs.offloads else ()),
         *(_WIDE_TIME if wide else ()),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from zeroplan.estimation.advice_tables import fit_tables, slow_tables
+from zeroplan.estimation.advice_tables import all_tight, fit_tables, slow_tables
 from zeroplan.estimation.break_even import HIDDEN, is_hidden
 from zeroplan.estimation.make_it_fit import MakeItFit
 from zeroplan.estimation.record import StrategyEstimate
@@ -81,10 +81,11 @@ def _fit(told: MakeItFit) -> Iterator[str]:
     memory = told.estimate.memory
     yield _asked(told.inputs, told.estimate, told.chosen)
     device, usable = _gib(memory.device_bytes or 0), _gib(memory.usable_bytes or 0)
-    if told.fits:
+    if told.estimate.verdict == "tight" and told.fits:
+        yield f"It may fit: {device} GiB needed, {usable} usable, within the limit's uncertainty."
+    elif told.fits:
         room = _gib(memory.headroom_bytes or 0)
-        tight = ", which is tight" if told.estimate.verdict == "tight" else ""
-        yield f"It fits already: {device} of {usable} GiB, {room} GiB left{tight}."
+        yield f"It fits already: {device} of {usable} GiB, {room} GiB left."
     elif told.missing_bytes:
         yield f"It needs {device} of {usable} GiB: {_gib(told.missing_bytes)} GiB are missing."
     else:
@@ -93,7 +94,12 @@ def _fit(told: MakeItFit) -> Iterator[str]:
         missing = _gib(max(0, told.nearest_missing_bytes or 0))
         yield f"None of {told.tried} changes and pairs makes it fit; the nearest lacks {missing} GiB."
     elif told.changes:
-        yield f"{told.tried} changes and pairs were tried; these cost least GPU time per token."
+        few = (
+            "none fits for certain, and of those within the uncertainty of the limit these"
+            if all_tight(told.changes)
+            else "these"
+        )
+        yield f"{told.tried} changes and pairs were tried; {few} cost least GPU time per token."
 
 
 def _gib(size: int) -> str:
