@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroplan.rows import Column, Table, html, plain, readable, significant, text
+from zeroplan.rows import Column, Table, html, marked, plain, readable, significant, text
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,13 @@ def test_html_escapes_what_it_shows_and_heads_its_columns() -> None:
         '<tr><td>1.50</td><td class="words">&lt;script&gt;</td></tr>'
         '<tr><td>-</td><td class="words">&amp;</td></tr></tbody></table>'
     )
+
+
+def test_what_stands_between_backticks_is_code() -> None:
+    assert marked("by `a <b>` & `c`") == "by <code>a &lt;b&gt;</code> &amp; <code>c</code>"
+    assert marked("one ` alone") == "one ` alone"
+    table = Table(title="t", columns=(Column(name="c", is_text=True),), rows=(("`run`",),))
+    assert "<code>run</code>" in html(table)
 
 
 def test_words_that_come_first_head_their_row() -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "frame",
     "html",
     "leaves",
+    "marked",
     "plain",
     "readable",
     "significant",
@@ -100,6 +101,14 @@ def html(table: Table) -> str:
     )
 
 
+def marked(words: str) -> str:
+    """Return words as HTML; what stands between backticks is code."""
+    import re  # noqa: PLC0415  # no answer in text needs them
+    from html import escape  # noqa: PLC0415
+
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words))
+
+
 def _broken(title: str) -> str:
     """Return a head without the soft hyphens that follow a hyphen, where browsers break anyway."""
     return title.replace("-\u00ad", "-")
@@ -107,10 +116,8 @@ def _broken(title: str) -> str:
 
 def _cells(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> Iterator[str]:
     """Yield the cells of a row; words that come first name it."""
-    from html import escape  # noqa: PLC0415
-
     for place, (column, cell) in enumerate(zip(columns, row, strict=True)):
-        shown = escape(text(cell))
+        shown = marked(text(cell))
         if column.is_text and place == 0:
             yield f'<th scope="row">{shown}</th>'
         else:

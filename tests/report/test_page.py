@@ -78,6 +78,12 @@ def test_every_element_is_closed_where_it_was_opened(outline: _Outline) -> None:
     assert outline.open == []
 
 
+def test_commands_are_code_and_no_backtick_is_shown(page: str) -> None:
+    body = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert "<code>zeroplan explain</code>" in body
+    assert "`" not in body
+
+
 def test_nothing_is_loaded_from_anywhere(page: str, outline: _Outline) -> None:
     assert [tag for tag, _ in outline.found if tag in ("link", "img", "iframe", "base")] == []
     assert [each for _, each in outline.found if "src" in each] == []

@@ -24,7 +24,7 @@ from zeroplan.report.page.charts import (
 from zeroplan.report.page.grid import AXES, Grid
 from zeroplan.report.page.short import chosen
 from zeroplan.report.words import defaults, precisions, trained
-from zeroplan.rows import Column, Table, html, readable, significant
+from zeroplan.rows import Column, Table, html, marked, readable, significant
 from zeroplan.spec.run import Run
 from zeroplan.timing.band import FASTER, SLOWER
 from zeroplan.units import GIB
@@ -35,7 +35,7 @@ __all__ = ["assumed", "links", "memory", "paragraphs", "question", "reproduced",
 def paragraphs(lines: Iterable[str], kind: str = "") -> str:
     """Return sentences as paragraphs."""
     named = f' class="{kind}"' if kind else ""
-    return "".join(f"<p{named}>{escape(line)}</p>" for line in lines)
+    return "".join(f"<p{named}>{marked(line)}</p>" for line in lines)
 
 
 def question(answer: Estimate, model: str, gpu: str, link: str) -> str:
@@ -158,7 +158,7 @@ def assumed(answer: Estimate, asked: Run, profiles: Path | None) -> str:
         ("Notes", [*trained(answer), *notes]),
     ):
         if lines:
-            items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+            items = "".join(f"<li>{marked(line)}</li>" for line in lines)
             parts.append(f"<h3>{title}</h3><ul>{items}</ul>")
     return "".join(parts)
 
@@ -238,7 +238,7 @@ def _references(answer: Estimate, profiles: Path | None) -> str:
     sources = load_catalogue(profiles).sources()
     used = dict.fromkeys(entry.source for entry in answer.assumptions if entry.source in sources)
     items = "".join(
-        f'<li><a href="{escape(sources[name].url)}">{escape(sources[name].title)}</a>'
+        f'<li><a href="{escape(sources[name].url)}">{marked(sources[name].title)}</a>'
         f"{escape(f', {sources[name].version}') if sources[name].version else ''}</li>"
         for name in used
         if sources[name].url

@@ -6,7 +6,7 @@ from typing import Final
 from zeroplan.estimation.record import Estimate, StrategyEstimate
 from zeroplan.report.page.charts import PARTS, held
 from zeroplan.report.page.grid import AXES, Grid
-from zeroplan.rows import readable, significant
+from zeroplan.rows import marked, readable, significant
 from zeroplan.units import GIB
 
 __all__ = ["chosen", "short"]
@@ -41,7 +41,7 @@ def short(answer: Estimate, grid: Grid) -> str:
     if not fitting:
         questions["What would make it fit?"] = [MENDED]
     items = (
-        f"<dt>{escape(question)}</dt>{''.join(f'<dd>{escape(line)}</dd>' for line in lines)}"
+        f"<dt>{escape(question)}</dt>{''.join(f'<dd>{marked(line)}</dd>' for line in lines)}"
         for question, lines in questions.items()
     )
     return f'<dl class="short">{"".join(items)}</dl>'
