@@ -1,12 +1,15 @@
 """Nothing that a command prints is wider than a terminal of 80 columns, and nothing is cut."""
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from zeroplan.cli import app
+from zeroplan.cli.flags import MOST_USED, flag
 from zeroplan.cli.light import COMMANDS
+from zeroplan.spec.reading import keys
 
 PAGES = [(), *((name,) for name in COMMANDS)]
 PAGES += [("hardware", name) for name in ("list", "show", "diff", "check")]
@@ -47,6 +50,24 @@ def test_no_name_and_no_sentence_of_a_help_page_is_cut(page: tuple[str, ...]) ->
     assert shown.count("\n") > 10
     assert "\u2026" not in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "page", [("estimate",), ("plan",), ("explain",), ("validate",)], ids=" ".join
+)
+def test_every_flag_of_a_help_page_can_be_copied(page: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*page, "--help"], env={"COLUMNS": "80"}).output
+    lacking = [flag(dotted) for dotted in keys() if not re.search(rf"{flag(dotted)}[ ,]", shown)]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("command", ["estimate", "plan", "explain"])
+def test_the_flags_most_used_come_first(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
+    first = shown.partition(" Most used ")[2].partition("\u2570")[0]
+    assert re.findall(r"^\u2502 (--\S+)", first, re.MULTILINE) == [flag(key) for key in MOST_USED]
+    assert shown.index(" Most used ") < shown.index(" Model ")
+    assert shown.count("--micro-batch-size ") == first.count("--micro-batch-size ")
 
 
 @pytest.mark.parametrize("line", ANSWERS)

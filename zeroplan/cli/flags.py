@@ -49,6 +49,17 @@ _PANELS: Final = {
     "cluster": "Cluster",
 }
 
+MOST_USED: Final = (
+    "model.source",
+    "cluster.gpus",
+    "cluster.gpu",
+    "cluster.link",
+    "sharding.strategy",
+    "training.sequence_length",
+    "training.micro_batch_size",
+)
+"""Keys whose flags a help page shows before all others."""
+
 
 Texts = Mapping[str, str | None]
 
@@ -61,11 +72,16 @@ class SpecCommand(LightCommand):
         return super().parse_args(ctx, _spelled_out(args) or ["--help"])
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of the keys, whose sentences no answer needs."""
+        """Write the help of the keys, whose sentences no answer needs, those most used first."""
         of_keys = {_parameter_name(dotted): key for dotted, key in keys().items()}
         for option in self.params:
             if isinstance(option, TyperOption) and option.help is None:
                 option.help = _help(of_keys[str(option.name)])
+        places = {_parameter_name(dotted): place for place, dotted in enumerate(MOST_USED)}
+        self.params.sort(key=lambda option: places.get(str(option.name), len(places)))
+        for option in self.params[: len(places)]:
+            if isinstance(option, TyperOption) and option.name in places:
+                option.rich_help_panel = "Most used"
         super().format_help(ctx, formatter)
 
 

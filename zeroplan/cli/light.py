@@ -76,18 +76,19 @@ class LightCommand(_LightParameters, TyperCommand):
     """A command whose options are text or switches."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help page with the names of all flags whole, in two lines where they are long."""
-        from typer import rich_utils  # noqa: PLC0415  # for a help page only
+        """Write the help page with the names of all flags whole: they are copied from there."""
+        from rich.table import Table  # noqa: PLC0415  # for a help page only
+        from typer import rich_utils  # noqa: PLC0415
 
-        class Whole(rich_utils.OptionHighlighter):
-            """Colour flags; typer cuts those that are wider than their column."""
+        class Whole(Table):
+            """A panel whose sentences alone give way; typer folds names that are long, too."""
 
-            def __call__(self, text: Any) -> Any:
-                shown = super().__call__(text)
-                shown.overflow = "fold"
-                return shown
+            def add_row(self, *cells: Any, **how: Any) -> None:
+                super().add_row(*cells, **how)
+                for column in self.columns[:-1]:
+                    column.no_wrap = True
 
-        rich_utils.highlighter = Whole()
+        rich_utils.Table = Whole  # type: ignore[misc]
         super().format_help(ctx, formatter)
 
 
