@@ -32,6 +32,23 @@ def test_several_values_are_one_table_of_80_columns_with_a_winner() -> None:
     assert "Fastest that fits: gpu h100-sxm5-80gb, link ib" in " ".join(page.split())
 
 
+def test_a_winner_that_is_tight_is_said_to_be() -> None:
+    keys = (
+        "-m",
+        "8b",
+        "-n",
+        "8",
+        "-s",
+        "8192",
+        "--strategy",
+        "fsdp2",
+        "--activation-checkpointing",
+    )
+    page = _zeroplan("estimate", *keys, "full,none")
+    assert "activation_checkpointing none, fsdp2 (tight): " in " ".join(page.split())
+    assert "(tight)" not in _zeroplan("estimate", *keys, "full,selective")
+
+
 def test_best_shows_one_strategy_of_each_combination() -> None:
     rule = "─" * 40
     assert _zeroplan(*SEVERAL, "--best").partition(rule)[2].partition("\n\n")[0].count("fits") == 6

@@ -88,7 +88,7 @@ class LightCommand(_LightParameters, TyperCommand):
                 for column in self.columns[:-1]:
                     column.no_wrap = True
 
-        rich_utils.Table = Whole  # type: ignore[misc]
+        rich_utils.Table = Whole  # type: ignore[attr-defined]  # imported there
         super().format_help(ctx, formatter)
 
 

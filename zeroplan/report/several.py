@@ -61,9 +61,10 @@ def _row(each: Answered, found: StrategyEstimate) -> str:
     if all(key != "sharding.strategy" for key, _ in each.values):
         named.append(found.strategy)
     seconds = " to ".join(significant(end or 0.0) for end in (time.low_seconds, time.high_seconds))
+    tight = " (tight)" if found.verdict == "tight" else ""
     speed = significant(time.tokens_per_second_per_gpu or 0.0)
     return (
-        f"{', '.join(named)}: {significant(time.step_seconds or 0.0)} s per step ({seconds} s), "
+        f"{', '.join(named)}{tight}: {significant(time.step_seconds or 0.0)} s per step ({seconds} s), "
         f"{speed} tokens/s per GPU"
     )
 
