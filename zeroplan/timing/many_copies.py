@@ -1,5 +1,6 @@
 """What copies of a repeat did, plan by plan, and whether two did the same."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,12 @@ class Told:
         else:
             for place, each in enumerate(copy.decisions, self.begins):
                 self.outer[place] = self.outer[place] + copies * each
+
+    def join(self, few: "Told", among_none: Callable[[Array], Array]) -> None:
+        """Add what is told of some of the plans."""
+        for place, each in enumerate(few.outer or (), self.begins):
+            if self.outer is not None:
+                self.outer[place] = self.outer[place] + among_none(each)
 
 
 def same(last: Copy, copy: Copy, tolerance: Array) -> Array:
