@@ -258,6 +258,8 @@ class _Some:
         """Take their values out."""
         if not varies(values):
             return values
+        if values.shape == self.shape[-1:]:
+            return values[self.columns]
         return np.broadcast_to(values, self.shape).ravel()[self.places]
 
     def of_copy(self, copy: Copy) -> Copy:
