@@ -16,14 +16,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import search_speed
 from peer_rows import plans, row_of
 
+from zeroplan import __version__
 from zeroplan.backtesting import Backtest, backtest
 from zeroplan.backtesting.holdout import held_out, runs_of
 from zeroplan.backtesting.question import question_of_row
@@ -36,6 +39,8 @@ HOME = Path(__file__).parents[1]
 DRIVERS = Path(__file__).parent / "peer_drivers"
 RECORD = HOME / "docs" / "peers.json"
 ROUNDS = 3
+CHECKPOINTING = {"training.activation_checkpointing": "full"}
+"""A third of the mixed space takes long enough."""
 METRICS: tuple[Metric, ...] = ("step_seconds", "peak_bytes")
 INSTALL = (
     ("torch==2.13.0",),
@@ -77,7 +82,7 @@ PEERS = (
     Tool(name="fitcheck-llm", driver="fitcheck"),
 )
 ZEROPLAN = Tool(name="zeroplan", driver="zeroplan")
-"""Its speed is 1; another way to price many plans with it is one more tool with its own driver."""
+"""Its speed is 1."""
 
 
 def main() -> None:
@@ -91,9 +96,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="zeroplan-") as folder:
         python = environment(given.environment or Path(folder))
         told = [outcome(python, peer, own, rows) for peer in PEERS]
-        for tool, ratio in zip(told, speeds(python), strict=True):
+        search, *ratios = speeds(python)
+        for tool, ratio in zip(told, ratios, strict=True):
             tool["plans_per_second_ratio"] = ratio
     show(Backtest(rows=tuple(own), skipped=()), told)
+    print(f"{'zeroplan, plan':18} {__version__:8} {search:>10,}")
     if given.write:
         record = {
             "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
@@ -103,6 +110,7 @@ def main() -> None:
                 for metric in METRICS
             },
             "tools": told,
+            "search": {"version": __version__, "plans_per_second_ratio": search},
         }
         write_whole(RECORD, json.dumps(record, indent=1) + "\n", "--write")
 
@@ -189,7 +197,10 @@ def errors(found: Backtest) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def speeds(python: Path) -> list[float]:
-    """Return plans per second over zeroplan's by tool, all asked in turn, medians of rounds. [1]"""
+    """Return plans per second over those of single estimates, medians of rounds in turn. [1]
+
+    The first is of zeroplan's own search, the others are of the peers.
+    """
     first, *grid = plans()
     rounds: list[list[float]] = []
     for _ in range(ROUNDS):
@@ -201,8 +212,18 @@ def speeds(python: Path) -> list[float]:
                 *((python, peer) for peer in PEERS),
             )
         ]
-        rounds.append([rate / rates[0] for rate in rates[1:]])
+        single, *others = rates
+        rounds.append([rate / single for rate in (searched(), *others)])
     return [float(f"{median(ratios):.2g}") for ratios in zip(*rounds, strict=True)]
+
+
+def searched() -> float:
+    """Return plans per second of a search on one core: all strategies of a mixed space. [1/s]"""
+    space, *_ = search_speed.spaces()
+    families = [each for each in space.families() if CHECKPOINTING.items() <= each[0].items()]
+    start = time.perf_counter()
+    plans = sum(search_speed.priced((space, family, True))[0] for family in families)
+    return plans / (time.perf_counter() - start)
 
 
 def show(own: Backtest, told: Sequence[Mapping[str, Any]]) -> None:

@@ -31,7 +31,8 @@ def refreshed(page: str, record: dict[str, Any]) -> str:
         f"peer_{own}": errors(column(page, own, "median of size [%]"), metric, record)
         for metric, own in OWN.items()
     }
-    return filled(page, made | {"peer_tools": table(TOOLS, map(facts, tools))})
+    lines = (*map(facts, tools), searching(record["search"]))
+    return filled(page, made | {"peer_tools": table(TOOLS, lines)})
 
 
 TOOLS: Final = (
@@ -42,6 +43,12 @@ TOOLS: Final = (
     "peaks",
     "plans per second",
 )
+
+
+def searching(search: dict[str, Any]) -> tuple[object, ...]:
+    """Write the speed of zeroplan's own search."""
+    ratio = f"{search['plans_per_second_ratio']:,g} x"
+    return "zeroplan, `plan`", search["version"], "", "", "", ratio
 
 
 def facts(tool: Tool) -> tuple[object, ...]:
@@ -58,10 +65,10 @@ def errors(own: dict[str, str], metric: str, record: dict[str, Any]) -> str:
     asked: dict[str, int] = record["asked"][metric]
     tools = [tool for tool in record["tools"] if metric in tool["errors"]]
     heads = ("source", "rows", "zeroplan [%]", *(f"{tool['name']} [%]" for tool in tools))
-    return table(heads, lines(own, asked, [tool["errors"][metric] for tool in tools]))
+    return table(heads, by_source(own, asked, [tool["errors"][metric] for tool in tools]))
 
 
-def lines(
+def by_source(
     own: dict[str, str], asked: dict[str, int], found: Sequence[dict[str, dict[str, float]]]
 ) -> Iterator[tuple[object, ...]]:
     """Write a line per source, with the rows that were answered where some were not."""

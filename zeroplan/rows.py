@@ -1,6 +1,7 @@
 """What a result lists about itself: plain values, small tables, and the HTML and frame of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from zeroplan.records import dataclass, fields, is_dataclass
@@ -13,6 +14,7 @@ __all__ = [
     "Cell",
     "Column",
     "Table",
+    "csv_text",
     "frame",
     "html",
     "leaves",
@@ -53,6 +55,18 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+
+
+def csv_text(lines: Sequence[Mapping[str, object]]) -> str:
+    """Return lines as CSV, with every name that one of them has at the head of a column."""
+    import csv  # noqa: PLC0415  # not for a table on a terminal
+
+    text = io.StringIO()
+    heads = dict.fromkeys(name for line in lines for name in line)
+    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -10,7 +10,7 @@ import pytest
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.estimation import estimate
 from zeroplan.estimation.record import Estimate
-from zeroplan.estimation.several import MOST, Comparison, compare, csv_text, tokens_per_second
+from zeroplan.estimation.several import MOST, Comparison, compare, csv_of, tokens_per_second
 from zeroplan.estimation.several_tables import tables
 from zeroplan.spec.run import Run
 
@@ -151,7 +151,7 @@ def test_the_json_names_what_varies_the_best_and_every_whole_answer(told: Compar
 
 
 def test_the_csv_has_a_line_for_every_strategy_of_every_combination(told: Comparison) -> None:
-    lines = list(csv.DictReader(io.StringIO(csv_text(told.answers))))
+    lines = list(csv.DictReader(io.StringIO(csv_of(told.answers))))
     assert [(line["cluster.link"], line["cluster.gpu"]) for line in lines] == [
         (link, gpu) for link in LINKS for gpu in GPUS
     ]

@@ -45,7 +45,9 @@ def test_steps_of_fsdp2() -> None:
 def test_steps_of_the_others_under_pytorch() -> None:
     files = ("fsdp1_measured.toml", "ddp_steps.toml", "torch_zero1_measured.toml")
     steps = len(_steps(*(f"schedule/{file}" for file in files)))
-    assert _told(README, "and # of the others on real processes") == [steps]
+    assert _told(README, "# steps of FSDP1, DDP and ZeroRedundancyOptimizer on real processes") == [
+        steps
+    ]
     assert _told(WRONG, "# recorded steps of real processes (gloo)") == [steps]
 
 

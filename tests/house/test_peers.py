@@ -124,6 +124,7 @@ def test_medians_over_sources_are_of_the_sources_that_a_tool_answered(
             _tool("little", {"here": (1, 0.1), "there": (3, 0.3)}),
             _tool("nothing", {}),
         ],
+        "search": {"version": "2.0", "plans_per_second_ratio": 900.0},
     }
     page = other_tools.refreshed(PAGE, record)
     shown = page.partition("<!-- peer_steps -->\n")[2].partition("<!-- end -->")[0].splitlines()
@@ -136,6 +137,7 @@ def test_medians_over_sources_are_of_the_sources_that_a_tool_answered(
         "| zeroplan on these sources |  | 10.0 | 10.0 | 9.0 |",
     ]
     assert "| nothing | 1.0 |  | 0 | 0 | 2,000 x |" in page
+    assert "| zeroplan, `plan` | 2.0 |  |  |  | 900 x |" in page
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,14 @@ def test_what_the_peak_is_made_of(found: dict[str, dict[str, StrategyEstimate]])
         78, 79, _gib(memory.peak_allocated_bytes), _gib(part.optimizer),
     ]  # fmt: skip
     told = "# gathered parameters with the buffer in which they arrive, # activations, "
-    told += "# gradients that are yet to be reduced, and # the GPU's own share"
+    told += "# gradients that are yet to be reduced, # the GPU's own share of the parameters, and "
+    told += "# smaller ones"
     assert _told(told) == [
         _gib(part.unsharded_parameters, part.all_gather_buffers),
         _gib(part.activations, part.loss),
         _gib(part.unsharded_gradients, part.reduce_scatter_buffers),
         _gib(part.parameters),
+        _gib(part.gradients, part.temporaries, part.workspaces, part.other),
     ]
     assert memory.device_bytes
     beyond = memory.device_bytes - memory.peak_allocated_bytes
@@ -79,6 +81,13 @@ def test_what_another_link_costs(found: dict[str, dict[str, StrategyEstimate]]) 
 
     ethernet = [round(times("ethernet-100g", name)) for name in ("fsdp2", "zero3")]
     assert _told("A factor of # with FSDP2, and # with ZeRO-3") == ethernet
+    larger = [
+        estimate(model="70b", gpus=64, link=link, strategy="zero3", micro_batch_size=4).estimates[0]
+        for link in ("ib", "ethernet-100g")
+    ]
+    assert larger[0].verdict == "fits"
+    fast, slow = (each.time.step_seconds or 0.0 for each in larger)
+    assert _told("ZeRO-3 still fits, and the factor is #") == [round(slow / fast, 1)]
     roce = [round(times("roce-100", name), 1) for name in ("fsdp2", "zero3")]
     assert _told("a step takes # to # times as long") == roce
     link = load_catalogue().link("ethernet-100g")

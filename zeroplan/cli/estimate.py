@@ -95,9 +95,9 @@ def estimate(
 
 def _show(answer: "Estimate", run: Run, *, as_json: bool, to_csv: str | None, wide: bool) -> None:
     if to_csv is not None:
-        from zeroplan.estimation.several import Answered, csv_text  # noqa: PLC0415
+        from zeroplan.estimation.several import Answered, csv_of  # noqa: PLC0415
 
-        write_whole(Path(to_csv), csv_text([Answered(values=(), answer=answer)]), "--csv")
+        write_whole(Path(to_csv), csv_of([Answered(values=(), answer=answer)]), "--csv")
     if as_json:
         sys.stdout.write(f"{answer.to_json()}\n")
         return
@@ -116,12 +116,12 @@ def _compare(
     best: bool,
 ) -> bool:
     """Lay all combinations side by side, return whether any fits."""
-    from zeroplan.estimation.several import compare, csv_text  # noqa: PLC0415  # not for one
+    from zeroplan.estimation.several import compare, csv_of  # noqa: PLC0415  # not for one
 
     with working("estimating", "combinations", quiet=as_json) as progress:
         told = compare(asked.values, asked.varied, answer_one, progress=progress)
     if to_csv is not None:
-        write_whole(Path(to_csv), csv_text(told.answers), "--csv")
+        write_whole(Path(to_csv), csv_of(told.answers), "--csv")
     if as_json:
         sys.stdout.write(f"{told.to_json()}\n")
     else:

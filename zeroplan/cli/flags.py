@@ -90,7 +90,8 @@ def _takes(
 ) -> Callable[..., None]:
     """Give a command the flags of every spec key; its first argument is what is read from them.
 
-    With `several` a shell completes values between commas. A flag of its own comes before a key's of the same name, which only a file then sets.
+    With `several` a shell completes values between commas. A flag of its own comes before a key's
+    of the same name, which only a file then sets.
     """
     _, *own = inspect.signature(command).parameters.values()
     named = {parameter.name for parameter in own}

@@ -18,9 +18,10 @@ from zeroplan.hardware.diff import differences
 from zeroplan.hardware.profile import SCHEMA_VERSION, Gpu, Link, Profile, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.hardware.read import Source, read_any, read_sources
-from zeroplan.report.hardware import SCALES, cell, difference_text, profile_text
+from zeroplan.report.hardware import cell, difference_text, profile_text
 from zeroplan.report.terminal import page, table_text
 from zeroplan.rows import Column, Table, plain
+from zeroplan.units import SCALES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -259,10 +259,10 @@ def plot(
     with working(f"pricing {kind}", way.things) as progress:
         data = way.data(module, Question(asked, table, price, folder, progress))
     drawn: Kind = module.KIND
-    from zeroplan.report.charts.picture import csv_of  # noqa: PLC0415  # not for --help
+    from zeroplan.rows import csv_text  # noqa: PLC0415  # not for --help
 
     write_picture(drawn, data, path, "--output")
-    write_whole(path.with_suffix(".csv"), csv_of(data), "--output")
+    write_whole(path.with_suffix(".csv"), csv_text(data.rows()), "--output")
 
 
 def _refuse_several(kind: str, way: Way, asked: Asked) -> None:

@@ -1,7 +1,5 @@
 """Several values of a key at once: every combination answered, laid side by side."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
@@ -12,7 +10,7 @@ from zeroplan import __version__
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.estimation.record import SCHEMA_VERSION, Estimate, StrategyEstimate
 from zeroplan.records import dataclass
-from zeroplan.rows import html, leaves, plain
+from zeroplan.rows import csv_text, html, leaves, plain
 from zeroplan.spec.hints import spelled
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.run import Run
@@ -23,7 +21,7 @@ __all__ = [
     "Comparison",
     "Refused",
     "compare",
-    "csv_text",
+    "csv_of",
     "tokens_per_second",
 ]
 
@@ -112,19 +110,14 @@ class Comparison:
         return "".join(map(html, tables(self)))
 
 
-def csv_text(answers: Iterable[Answered]) -> str:
+def csv_of(answers: Iterable[Answered]) -> str:
     """Return one line per combination and strategy, in SI base units."""
     lines = [
         {**dict(each.values), **dict(leaves(plain(found)))}
         for each in answers
         for found in each.answer.estimates
     ]
-    text = io.StringIO()
-    heads = dict.fromkeys(name for line in lines for name in line)
-    writer = csv.DictWriter(text, heads, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text(lines)
 
 
 def tokens_per_second(each: Answered, found: StrategyEstimate) -> float:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import Final
 
 from zeroplan.hardware.diff import Difference, differences
 from zeroplan.hardware.profile import Link, Profile, entries
@@ -10,18 +9,9 @@ from zeroplan.hardware.quantity import Choice, Quantity
 from zeroplan.hardware.read import Source
 from zeroplan.report.terminal import Page, table_text
 from zeroplan.rows import Column, Table
-from zeroplan.units import GB, GIB, MIB, TERA
+from zeroplan.units import MIB, SCALES
 
-__all__ = ["SCALES", "cell", "difference_text", "profile_text"]
-
-SCALES: Final = {
-    "B": (GIB, "GiB"),
-    "B/s": (GB, "GB/s"),
-    "FLOP/s": (TERA, "TFLOP/s"),
-    "s": (1e-6, "us"),
-    "1": (1, ""),
-}
-"""What a person reads; the JSON stays in SI base units."""
+__all__ = ["cell", "difference_text", "profile_text"]
 
 
 def profile_text(profile: Profile, sources: Mapping[str, Source], on: Page) -> str:

@@ -5,7 +5,7 @@ machine, so that an array has an element for every pair of them, machines fastes
 more micro-steps share a script, too: how many there are is an axis in front.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from zeroplan.schedule.events import Event, Repeat, Script
 from zeroplan.timing.many_clocks import ManyClocks
 from zeroplan.timing.many_parts import Part, SomePrices, alone
-from zeroplan.timing.many_prices import Array, ManyPrices
+from zeroplan.timing.many_prices import Array, ManyPrices, same
 from zeroplan.timing.walk import Timing, sums
 
 __all__ = ["of_micro_steps", "timings", "totals"]
@@ -74,11 +74,27 @@ def timings(
 
 def totals(script: Script, prices: ManyPrices, more: Array) -> dict[str, Array]:
     """Sum up the seconds of each kind, of all plans. [s]"""
-    kinds = sums(script.calls(), prices)
+    kinds = _sums(script.calls(), prices)
     if np.any(more):
-        further = sums(of_micro_steps(script), prices)
+        further = _sums(of_micro_steps(script), prices)
         kinds = {name: kinds[name] + more * further[name] for name in kinds}
     return kinds
+
+
+def _sums(calls: Iterable[tuple[Event, int]], prices: ManyPrices) -> dict[str, Array]:
+    """Sum up the seconds of each kind, those of events that take the same once."""
+    told: dict[tuple[object, ...], tuple[Event, int]] = {}
+    for event, times in calls:
+        price = prices[event]
+        key = (
+            *(same(each) for each in (price.kernels, price.sent, price.moved)),
+            id(price.work),
+            event.stream == "compute",
+            event.phase == "optimizer",
+        )
+        known, before = told.get(key, (event, 0))
+        told[key] = known, before + times
+    return sums(told.values(), prices)
 
 
 def of_micro_steps(script: Script) -> Iterator[tuple[Event, int]]:

@@ -128,9 +128,15 @@ class ManyClocks:
         told = Told(self.decisions)
         last = self._copy(repeat.items, left > 0, decides=told.asked)
         told.add(last, left > 0)
-        left, copies = left - 1, 1
+        self._go_on(repeat, left - 1, last, told, copies=1)
+
+    def _go_on(self, repeat: Repeat, left: Array, last: Copy, told: Told, *, copies: int) -> None:
+        """Run the copies that are left, after so many."""
         while (left > 0).any():
             if repeat.micro_steps and copies >= PATIENCE and self._leave(left > 0):
+                return
+            if _few(left > 0):
+                self._go_on_apart(repeat, left, last, told, copies=copies)
                 return
             copies += 1
             earlier, last = last, self._copy(repeat.items, left > 0, decides=True)
@@ -138,7 +144,18 @@ class ManyClocks:
             left = left - (left > 0)
             if (left > 0).any():
                 even = alike(earlier.moves, last.moves, self.tolerance)
-                left = left - self._leap(repeat.items, last, left * even, told)
+                ahead = np.maximum(left * even - 1, 0)
+                left = left - self._leap(repeat.items, last, ahead, told)
+
+    def _go_on_apart(
+        self, repeat: Repeat, left: Array, last: Copy, told: Told, *, copies: int
+    ) -> None:
+        """Run the copies that are left for few of the plans, taken out and put back."""
+        some = _Some(left > 0, np.shape(self.end))
+        few, few_told = self._taken_out(some), Told([] if told.asked else None)
+        few._go_on(repeat, some.of(left), some.of_copy(last), few_told, copies=copies)  # noqa: SLF001
+        self._put_back(some, few)
+        told.join(few_told, some.among_none)
 
     def _leave(self, those: Array) -> bool:
         """Leave plans to run alone, if they are few; say whether they were."""
@@ -148,10 +165,12 @@ class ManyClocks:
         self.left = self.left | every
         return True
 
-    def _leap(self, items: tuple[Item, ...], last: Copy, left: Array, told: Told) -> Array:
+    def _leap(self, items: tuple[Item, ...], last: Copy, ahead: Array, told: Told) -> Array:
         """Leap over as many copies as do what the last one did; return how many are done with."""
-        done, ahead = np.zeros_like(left), np.maximum(left - 1, 0)
+        done = np.zeros_like(ahead)
         while (ahead > 0).any():
+            if _few(ahead > 0):
+                return done + self._leap_apart(items, last, ahead, told)
             before = self._state()
             for name, advance in last.moves.clocks.items():
                 self.clocks[name] = self.clocks[name] + ahead * advance
@@ -166,56 +185,51 @@ class ManyClocks:
             ahead = np.where(proved, 0, ahead // 2)
         return done
 
+    def _leap_apart(self, items: tuple[Item, ...], last: Copy, ahead: Array, told: Told) -> Array:
+        """Leap for few of the plans, taken out and put back."""
+        some = _Some(ahead > 0, np.shape(self.end))
+        few, few_told = self._taken_out(some), Told([] if told.asked else None)
+        done = few._leap(items, some.of_copy(last), some.of(ahead), few_told)  # noqa: SLF001
+        self._put_back(some, few)
+        told.join(few_told, some.among_none)
+        return some.among_none(done)
+
     def _copy(self, items: tuple[Item, ...], active: Array, *, decides: bool) -> Copy:
         """Run one copy, for the plans that still have one to run."""
         before, outer = self._state(), self.decisions
         self.decisions = [] if decides else None
         self.tolerance = STEADY * self.end
         self.least = -self.tolerance
-        if FEW * np.count_nonzero(active) < np.size(active):
-            self._run_for(active, items)
-        else:
-            self.run(items)
-            if not active.all():
-                self._keep(before, active)
+        self.run(items)
+        if not active.all():
+            self._keep(before, active)
         copy = Copy(self._since(before), self.decisions or [])
         self.decisions = outer
         return copy
 
-    def _run_for(self, active: Array, items: tuple[Item, ...]) -> None:
-        """Run for few of the plans, taken out and put back."""
-        shape = np.broadcast_shapes(active.shape, np.shape(self.end))
-        places = np.flatnonzero(np.broadcast_to(active, shape))
-
-        def taken(values: Array) -> Array:
-            return np.broadcast_to(values, shape).ravel()[places] if varies(values) else values
-
-        def put(values: Array, whole: Array) -> Array:
-            whole.ravel()[places] = values
-            return whole
-
-        def among(values: Array) -> Array:
-            return np.array(np.broadcast_to(values, shape), order="C")
-
-        few = replace(
+    def _taken_out(self, some: "_Some") -> "ManyClocks":
+        """Return the clocks of some of the plans."""
+        return replace(
             self,
-            prices=self.prices.of(places % shape[-1]),
-            more=taken(self.more),
-            clocks={name: taken(clock) for name, clock in self.clocks.items()},
-            waited=taken(self.waited),
-            slowed=taken(self.slowed),
-            tolerance=taken(self.tolerance),
-            least=taken(self.least),
+            prices=self.prices.of(some.columns),
+            more=some.of(self.more),
+            clocks={name: some.of(clock) for name, clock in self.clocks.items()},
+            waited=some.of(self.waited),
+            slowed=some.of(self.slowed),
+            decisions=None,
+            tolerance=some.of(self.tolerance),
+            least=some.of(self.least),
+            left=False,
         )
-        few.run(items)
+
+    def _put_back(self, some: "_Some", few: "ManyClocks") -> None:
+        """Take over what the clocks of some of the plans show."""
         for name, clock in few.clocks.items():
-            self.clocks[name] = put(clock, among(self.clocks.get(name, 0.0)))
-        self.waited = put(few.waited, among(self.waited))
-        self.slowed = put(few.slowed, among(self.slowed))
-        if few.decisions is not None:
-            self.decisions = [
-                put(each, np.zeros(shape, np.asarray(each).dtype)) for each in few.decisions
-            ]
+            self.clocks[name] = some.among(self.clocks.get(name, 0.0), clock)
+        self.waited = some.among(self.waited, few.waited)
+        self.slowed = some.among(self.slowed, few.slowed)
+        if np.any(few.left):
+            self.left = some.among(self.left, few.left)
 
     def _state(self) -> State:
         return State(dict(self.clocks), self.waited, self.slowed)
@@ -230,3 +244,41 @@ class ManyClocks:
             self.clocks[name] = np.where(those, clock, before.clocks.get(name, 0.0))
         self.waited = np.where(those, self.waited, before.waited)
         self.slowed = np.where(those, self.slowed, before.slowed)
+
+
+class _Some:
+    """Some of many plans."""
+
+    def __init__(self, those: Array, shape: tuple[int, ...]) -> None:
+        self.shape = np.broadcast_shapes(those.shape, shape)
+        self.places = np.flatnonzero(np.broadcast_to(those, self.shape))
+        self.columns = self.places % self.shape[-1]
+
+    def of(self, values: Array) -> Array:
+        """Take their values out."""
+        if not varies(values):
+            return values
+        if values.shape == self.shape[-1:]:
+            return values[self.columns]
+        return np.broadcast_to(values, self.shape).ravel()[self.places]
+
+    def of_copy(self, copy: Copy) -> Copy:
+        """Take out what a copy did for them."""
+        moves = copy.moves
+        clocks = {name: self.of(clock) for name, clock in moves.clocks.items()}
+        state = State(clocks, self.of(moves.waited), self.of(moves.slowed))
+        return Copy(state, [self.of(each) for each in copy.decisions])
+
+    def among(self, all_values: Array, values: Array) -> Array:
+        """Put their values among those of all."""
+        whole = np.array(np.broadcast_to(all_values, self.shape), order="C")
+        whole.ravel()[self.places] = values
+        return whole
+
+    def among_none(self, values: Array) -> Array:
+        """Put their values among zeros."""
+        return self.among(np.zeros((), np.asarray(values).dtype), values)
+
+
+def _few(those: Array) -> bool:
+    return bool(FEW * np.count_nonzero(those) < np.size(those))

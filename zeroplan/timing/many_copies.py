@@ -1,12 +1,17 @@
 """What copies of a repeat did, plan by plan, and whether two did the same."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from zeroplan.timing.many_prices import Array
 
 __all__ = ["Copy", "State", "Told", "alike", "same"]
+
+
+LOOKS: Final = 32
+"""Decisions after which it is asked whether any plan is left. [count]"""
 
 
 class State(NamedTuple):
@@ -47,12 +52,20 @@ class Told:
             for place, each in enumerate(copy.decisions, self.begins):
                 self.outer[place] = self.outer[place] + copies * each
 
+    def join(self, few: "Told", among_none: Callable[[Array], Array]) -> None:
+        """Add what is told of some of the plans."""
+        for place, each in enumerate(few.outer or (), self.begins):
+            if self.outer is not None:
+                self.outer[place] = self.outer[place] + among_none(each)
+
 
 def same(last: Copy, copy: Copy, tolerance: Array) -> Array:
     """Say of which plans two copies did the same."""
     equal = alike(last.moves, copy.moves, tolerance)
-    for one, other in zip(last.decisions, copy.decisions, strict=True):
+    for place, (one, other) in enumerate(zip(last.decisions, copy.decisions, strict=True)):
         equal = equal & (one == other)
+        if place % LOOKS == 0 and not equal.any():
+            break
     return equal
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from zeroplan.records import replace
 from zeroplan.schedule.events import Event, Item, Repeat, Script
-from zeroplan.timing.many_prices import Array, ManyPrices, varies
+from zeroplan.timing.many_prices import Array, ManyPrices, same, varies
 from zeroplan.timing.prices import EventPrice
 from zeroplan.timing.walk import Walk
 
@@ -56,6 +56,7 @@ class SomePrices(Takes):
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__()
         self.parts = parts
+        self._known: dict[tuple[object, ...], Array] = {}
         self.slowdown = self._joined([part.prices.slowdown for part in parts])
         each = (_events(part.script) for part in parts)
         self._twins = {twins[0]: twins for twins in zip(*each, strict=True)}
@@ -65,25 +66,31 @@ class SomePrices(Takes):
         pairs = zip(self.parts, self._twins[event], strict=True)
         prices = [part.prices[twin] for part, twin in pairs]
         line = prices[0].line
+        elsewhere = self._joined([price.sent for price in prices])
+        if any(varies(price.moved) or price.moved for price in prices):
+            elsewhere = elsewhere + self._joined([price.moved for price in prices])
         found = self[event] = Take(
             seconds=self._joined([price.seconds for price in prices]),
             kernels=self._joined([price.kernels for price in prices]) if line else 0.0,
-            elsewhere=self._joined([price.sent + price.moved for price in prices]),
+            elsewhere=elsewhere,
             issue=self._joined([price.issue for price in prices]),
             line=line,
         )
         return found
 
     def _joined(self, values: list[Array]) -> Array:
-        """Take the plans of each part; a number where all agree."""
+        """Take the plans of each part, of arrays that others hold; a number where all agree."""
         if not any(map(varies, values)) and len(set(values)) == 1:
             return values[0]
-        pairs = zip(self.parts, values, strict=True)
-        columns = [
-            value[part.plans] if varies(value) else np.full(len(part.plans), value)
-            for part, value in pairs
-        ]
-        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+        key = tuple(map(same, values))
+        if key not in self._known:
+            pairs = zip(self.parts, values, strict=True)
+            columns = [
+                value[part.plans] if varies(value) else np.full(len(part.plans), value)
+                for part, value in pairs
+            ]
+            self._known[key] = columns[0] if len(columns) == 1 else np.concatenate(columns)
+        return self._known[key]
 
 
 class _Fewer(Takes):
@@ -92,6 +99,7 @@ class _Fewer(Takes):
     def __init__(self, whole: Takes, plans: Array) -> None:
         super().__init__()
         self.whole, self.plans = whole, plans
+        self._known: dict[object, Array] = {}
         self.slowdown = self._taken(whole.slowdown)
 
     def __missing__(self, event: Event) -> Take:
@@ -107,7 +115,11 @@ class _Fewer(Takes):
         return found
 
     def _taken(self, values: Array) -> Array:
-        return values[self.plans] if varies(values) else values
+        if not varies(values):
+            return values
+        if id(values) not in self._known:
+            self._known[id(values)] = values[self.plans]
+        return self._known[id(values)]
 
 
 class _OnePlan(dict[Event, EventPrice]):

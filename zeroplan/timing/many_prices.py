@@ -1,7 +1,7 @@
 """What the events of a step take on many machines, for many batches at once."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,10 +16,13 @@ from zeroplan.timing.host import HostPrice
 from zeroplan.timing.prices import EventPrice, Prices
 from zeroplan.workload.changes import Step
 
-__all__ = ["Array", "Machine", "ManyPrices", "OnGpus", "varies"]
+__all__ = ["Array", "Machine", "ManyPrices", "OnGpus", "same", "varies"]
 
 Array = Any
 """A numpy array, or a number that stands for one."""
+
+
+FEWEST_SUMMED: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,11 @@ def varies(value: Array) -> bool:
     return isinstance(value, np.ndarray)
 
 
+def same(value: Array) -> object:
+    """Return what tells a figure from others: an array by itself, for it has no hash."""
+    return ("array", id(value)) if varies(value) else value
+
+
 class OnGpus:
     """What operations take on the GPUs of machines, for many batches.
 
@@ -50,6 +58,7 @@ class OnGpus:
         wires = machines[0].wires  # no operation is sent
         self.prices = [Prices(Works(gpu, fuses), wires, host, offload) for gpu, offload in gpus]
         self._known: dict[int, tuple[Work, float]] = {}
+        self._copies: dict[object, tuple[Array, Array]] = {}
 
     def serve(self, machines: Sequence[Machine]) -> bool:
         """Whether other machines have the same GPUs."""
@@ -66,6 +75,15 @@ class OnGpus:
             joined = {kind: self.joined([getattr(w, kind) for w, _ in each]) for kind in kinds}
             known = self._known[id(steps)] = replace(done, **joined), issue
         return known
+
+    def copies(self, traffic_bytes: Array) -> Array:
+        """Return what copies within the GPUs' memory take. [s]"""
+        key = same(traffic_bytes)
+        if key not in self._copies:
+            rates = [each.works.gpu.bytes_per_second for each in self.prices]
+            # the bytes are kept, that their name stays theirs
+            self._copies[key] = traffic_bytes, self.joined([traffic_bytes / r for r in rates])
+        return self._copies[key][1]
 
     def joined(self, values: list[Array]) -> Array:
         """Spread figures of the GPUs over [batches x machines]."""
@@ -87,6 +105,7 @@ class ManyPrices(dict[Event, EventPrice]):
         self.slowdown = on_gpus.joined(slowdowns)
         """Share by which kernels take longer beside a collective. [1]"""
         self._collectives: dict[object, Array] = {}
+        self._sums: dict[tuple[object, ...], Array] = {}
 
     def without_offload(self) -> "ManyPrices":
         """Return the same prices, where nothing that leaves the GPU takes time."""
@@ -101,14 +120,13 @@ class ManyPrices(dict[Event, EventPrice]):
         call, traffic = event.collective, event.traffic_bytes
         kernels, moved = done.seconds, 0.0
         if varies(traffic) or traffic:
-            copies = [traffic / each.works.gpu.bytes_per_second for each in gpus]
-            kernels = _sum(kernels, self.on_gpus.joined(copies))
+            kernels = self._sum(kernels, self.on_gpus.copies(traffic))
         leaves = event.transfer is not None or varies(done.moved_bytes) or done.moved_bytes
         if self.offloads and leaves:
             moved = self.on_gpus.joined([each.moved(event.transfer, done) for each in gpus])
         sent = 0.0 if call is None else self._collective(call)
         price = self[event] = EventPrice(
-            seconds=_sum(kernels, sent, moved),
+            seconds=self._sum(kernels, sent, moved),
             kernels=kernels,
             sent=sent,
             moved=moved,
@@ -118,13 +136,18 @@ class ManyPrices(dict[Event, EventPrice]):
         )
         return price
 
+    def _sum(self, *seconds: Array) -> Array:
+        """Add up what takes time at all, once where many events take the same."""
+        some = [each for each in seconds if varies(each) or each]
+        if len(some) < FEWEST_SUMMED:
+            return some[0] if some else 0.0
+        key = tuple(map(same, some))
+        if key not in self._sums:
+            self._sums[key] = sum(some[1:], start=some[0])
+        return self._sums[key]
+
     def _collective(self, call: Collective) -> Array:
-        # An array of sizes has no hash; its script keeps it alive.
-        sizes = tuple(
-            size if isinstance(size, int) else id(size)
-            for size in (call.input_bytes, call.output_bytes)
-        )
-        key = call.name, call.group, sizes
+        key = call.name, call.group, same(call.input_bytes), same(call.output_bytes)
         if key not in self._collectives:
             seconds = [collective_seconds(call, wires) for wires in self._wires]
             self._collectives[key] = _joined(seconds, self._wires_of, self.on_gpus.batches)
@@ -139,11 +162,6 @@ def _joined(values: list[Array], place_of: list[int], batches: int) -> Array:
         return np.tile(np.asarray(values)[place_of], batches)
     columns = [np.broadcast_to(value, (batches,)) for value in values]
     return np.stack(columns, axis=1)[:, place_of].ravel()
-
-
-def _sum(*seconds: Array) -> Array:
-    """Add up what takes time at all."""
-    return sum([each for each in seconds if varies(each) or each], start=0.0)
 
 
 def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:

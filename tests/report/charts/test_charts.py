@@ -26,9 +26,9 @@ from zeroplan.report.charts import (
     scaling,
     timeline,
 )
-from zeroplan.report.charts.picture import Chart, Kind, csv_of, save
+from zeroplan.report.charts.picture import Chart, Kind, save
 from zeroplan.report.charts.picture import figure_of as drawn
-from zeroplan.rows import significant
+from zeroplan.rows import csv_text, significant
 from zeroplan.search.select import rent
 from zeroplan.sharding.groups import contiguous
 from zeroplan.units import GIB
@@ -102,7 +102,7 @@ def test_title_alt_and_numbers_say_something(name: str) -> None:
     _, data = _chart(name)
     assert len(data.title) > 20
     assert len(data.alt) > len(data.title)
-    head, *lines = csv_of(data).splitlines()
+    head, *lines = csv_text(data.rows()).splitlines()
     assert len(lines) == len(data.rows()) >= 1
     assert all(line.count(",") >= head.count(",") for line in lines)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
-from zeroplan.backtesting.collectives import Measured, measured_collectives
+from zeroplan.backtesting.collectives import Measured, collective_of, measured_collectives
 from zeroplan.comm.collectives import collective_seconds
 from zeroplan.comm.fabric import Fabric, ring_bandwidth
 from zeroplan.errors import SpecError
@@ -13,7 +13,7 @@ from zeroplan.records import dataclass
 from zeroplan.report.charts.picture import Kind
 from zeroplan.report.charts.style import GREY, end_labels, headline, log_ticks
 from zeroplan.rows import significant
-from zeroplan.schedule.events import Collective, CollectiveName
+from zeroplan.schedule.events import CollectiveName
 from zeroplan.sharding.groups import Group
 from zeroplan.units import GB, GIB, MIB
 
@@ -146,22 +146,11 @@ def _size(size: int) -> str:
     return f"{size / MIB:g} MiB" if size >= MIB else f"{size // 2**10} KiB"
 
 
-def _call(name: CollectiveName, group: Group, size: int) -> Collective:
-    part = max(1, size // int(group.ranks))
-    whole = name == "all_reduce"
-    return Collective(
-        name=name,
-        group=group,
-        input_bytes=size if whole or name != "all_gather" else part,
-        output_bytes=part if name == "reduce_scatter" else size,
-    )
-
-
 def _curve(name: CollectiveName, group: Group, wires: Fabric, calls: list[Measured]) -> Curve:
     stays = calls[0].in_place if calls else None
     rates = []
     for size in SIZES:
-        call = _call(name, group, size)
+        call = collective_of(name, group, size)
         rates.append(float(call.wire_bytes / collective_seconds(call, wires, in_place=stays)))
     return Curve(
         name=name,

@@ -1,6 +1,5 @@
 """A chart as a file: PNG, SVG or PDF with its alt text, and its numbers as CSV."""
 
-import csv
 import io
 from collections.abc import Callable
 from html import escape
@@ -13,7 +12,7 @@ from zeroplan.report.charts.style import STYLE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "Chart", "Kind", "csv_of", "figure_of", "save", "svg_of"]
+__all__ = ["PICTURES", "Chart", "Kind", "figure_of", "save", "svg_of"]
 
 PICTURES: Final = (".png", ".svg", ".pdf")
 """Suffixes of the files that can be written."""
@@ -111,14 +110,3 @@ def svg_of(figure: "Figure", title: str, alt: str) -> str:
         figure.savefig(text, format="svg", metadata={"Date": None, "Title": title})
     head, end, body = text.getvalue().partition("</title>")
     return f"{head}{end}\n <desc>{escape(alt)}</desc>{body}".replace("<svg ", '<svg role="img" ', 1)
-
-
-def csv_of(data: Chart) -> str:
-    """Return a chart's numbers as CSV."""
-    lines = data.rows()
-    text = io.StringIO()
-    heads = dict.fromkeys(name for line in lines for name in line)
-    writer = csv.DictWriter(text, heads, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
