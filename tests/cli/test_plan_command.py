@@ -126,7 +126,7 @@ def test_nothing_that_fits_is_an_answer() -> None:
         (("--objective", "fast"), "--objective 'fast': use one of fastest"),
         (("--global-batch-size", "many"), "--global-batch-size 'many': use a whole number"),
         (("--workers", "0"), "--workers '0': use a whole number of 1 or more"),
-        (("--price", "h100-sxm5-80gb=cheap"), "--price = 'cheap'"),
+        (("--price", "h100-sxm5-80gb=cheap"), "--price = 'h100-sxm5-80gb=cheap': that is no price"),
     ],
 )
 def test_a_wrong_flag_is_told(arguments: tuple[str, str], message: str) -> None:

@@ -130,3 +130,12 @@ def test_both_questions_have_an_answer_for_a_person_and_one_for_a_program() -> N
 def test_what_cannot_be_made_to_fit_exits_with_4() -> None:
     _zeroplan("explain", "-m", "70b", "-n", "1", "--gpu", "l4", "--strategy", "none",
               "--make-it-fit", code=4)  # fmt: skip
+
+
+def test_two_clusters_are_compared_by_the_price_of_each() -> None:
+    gpus = ("--gpu", "h100-sxm5-80gb,a100-sxm4-80gb", "--strategy", "fsdp2", "--tokens", "1T")
+    prices = "h100-sxm5-80gb=2.5,a100-sxm4-80gb=0.5"
+    page = _zeroplan("estimate", "-m", "8b", *gpus, "--price", prices)
+    assert "Cheapest: gpu a100-sxm4-80gb, fsdp2" in " ".join(page.split())
+    with pytest.raises(UsageError, match=r"--price = '2\.5,0\.5': two prices .*h100-sxm5-80gb=2"):
+        _zeroplan("estimate", "-m", "8b", *gpus, "--price", "2.5,0.5")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from zeroplan.cli.budget import Price
 from zeroplan.cli.completion import objectives, offer
 from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from zeroplan.search.record import Search
     from zeroplan.search.space import Space
 
-__all__ = ["EXAMPLES", "app", "prices_of"]
+__all__ = ["EXAMPLES", "app"]
 
 EXAMPLES: Final = (
     "zeroplan plan --model 70b --gpus 64 --link ib",
@@ -72,14 +73,7 @@ def plan(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USD",
-            help="Price of a GPU-hour, of all GPUs (2.5) or of each (h100-sxm5-80gb=2.5,...).",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
+    price: Price = None,
     allow_tight: Annotated[
         bool,
         typer.Option(
@@ -129,8 +123,10 @@ def plan(
     checkpointing and of resharding.
     """
     wanted = _objective("fewest-gpus" if min_gpus else objective)
+    from zeroplan.estimation.budget import parse_prices  # noqa: PLC0415  # not for --help
+
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
-    prices = prices_of(price)
+    prices = parse_prices(price, space.profiles)
     if wanted == "cheapest" and "" not in prices:
         _verify_prices(space, prices)
     if to_csv or to_parquet:
@@ -176,19 +172,6 @@ def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | Non
         values["cluster.gpus"] = [1 << doubling for doubling in doublings]
     size = None if batch is None else count("--global-batch-size", batch)
     return space_of(values, global_batch_size=size, profiles=profiles)
-
-
-def prices_of(text: str | None) -> dict[str, float]:
-    """Read prices of a GPU-hour: one for all, or one for each. [USD]"""
-    if text is None:
-        return {}
-    from zeroplan.estimation.budget import parse_price  # noqa: PLC0415
-
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        gpu, given, usd = part.strip().rpartition("=")
-        found[gpu if given else ""] = parse_price(usd) or 0.0
-    return found
 
 
 def _verify_prices(space: "Space", prices: dict[str, float]) -> None:
