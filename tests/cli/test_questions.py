@@ -139,3 +139,20 @@ def test_two_clusters_are_compared_by_the_price_of_each() -> None:
     assert "Cheapest: gpu a100-sxm4-80gb, fsdp2" in " ".join(page.split())
     with pytest.raises(UsageError, match=r"--price = '2\.5,0\.5': two prices .*h100-sxm5-80gb=2"):
         _zeroplan("estimate", "-m", "8b", *gpus, "--price", "2.5,0.5")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ("lambda-8xh100,dgx-a100", "It is also the only one with a price: "),
+        ("dgx-h100,bm-gpu-a100-v2-8", "Only one with a price: node bm-gpu-a100-v2-8, fsdp2: "),
+        (
+            "lambda-8xh100,bm-gpu-a100-v2-8,dgx-a100",
+            "It is also the cheapest of those with a price",
+        ),
+        ("lambda-8xh100,bm-gpu-a100-v2-8", "It is also the cheapest: "),
+    ],
+)
+def test_the_cheapest_is_of_those_with_a_price(nodes: str, told: str) -> None:
+    asked = ("--tokens", "2T", "--strategy", "fsdp2", "--node", nodes)
+    assert told in " ".join(_zeroplan("estimate", "-m", "8b", *asked).split())
