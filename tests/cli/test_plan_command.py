@@ -102,6 +102,16 @@ def test_a_gpu_without_a_price_is_told_before_anything_is_searched(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_prices_of_node_types_make_the_cheapest_and_are_told() -> None:
+    asked = (*SMALL, "--objective", "cheapest", "--node")
+    page = " ".join(_plan(*asked, "lambda-8xh100,bm-gpu-a100-v2-8").split())
+    assert "Cheapest: " in page
+    assert "A GPU-hour costs 3.99 USD: lambda-8xh100, 2026-09-25 (Lambda" in page
+    assert "A GPU-hour costs 4.00 USD: bm-gpu-a100-v2-8, " in page
+    with pytest.raises(UsageError, match="no price is known for a100-sxm4-80gb in dgx-a100: "):
+        _plan(*asked, "lambda-8xh100,dgx-a100")
+
+
 def test_the_help_names_every_objective() -> None:
     told = " ".join(_plan("--help", width="200").split())
     assert f"What is best: {', '.join(list(OBJECTIVES)[:-1])} or {list(OBJECTIVES)[-1]}." in told

@@ -9,6 +9,7 @@ from zeroplan.errors import UsageError
 from zeroplan.estimation import estimate
 from zeroplan.estimation.budget import parse_prices, parse_tokens, with_budget
 from zeroplan.estimation.tables import tables
+from zeroplan.hardware import load_catalogue
 
 NODES = Path(__file__).parents[2] / "hardware_profiles" / "nodes"
 
@@ -80,6 +81,21 @@ def test_the_price_of_a_node_type_is_that_of_its_profile_with_date_and_source() 
     assert budget.price_usd_per_gpu_hour == profile["usd_per_hour"]["value"] / 8
     assert budget.price_source is not None
     assert profile["price_date"] in budget.price_source
+
+
+def test_a_price_belongs_to_the_node_type_with_its_own_links() -> None:
+    node = load_catalogue().node("lambda-8xh100")
+    told = f"; with its own {node.node_link.value} rather than ib-ndr400"
+    for gpus, link, end in (
+        (16, "ib", told),
+        (8, "ib", ""),
+        (16, node.node_link.value, ""),
+        (16, None, ""),
+    ):
+        one = estimate(model="8b", node=node.id, gpus=gpus, link=link or "auto")
+        budget = with_budget(one, 10**9, {}, None).estimates[0].budget
+        assert budget is not None
+        assert (budget.price_source or "").partition(")")[2] == end
 
 
 def test_a_given_price_wins_over_the_node_types() -> None:

@@ -176,17 +176,20 @@ def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | Non
 
 def _verify_prices(space: "Space", prices: dict[str, float]) -> None:
     """Refuse to look for the cheapest where a GPU has no price, before anything is searched."""
+    from zeroplan.estimation.budget import price_of  # noqa: PLC0415
     from zeroplan.estimation.resolve import named_gpu  # noqa: PLC0415
     from zeroplan.hardware import load_catalogue  # noqa: PLC0415
+    from zeroplan.spec.run import ClusterChoice  # noqa: PLC0415
 
     catalogue = load_catalogue(space.profiles)
     named: Any = product(space.values("cluster.gpu"), space.values("cluster.node"))
     for gpu, node in named:
         found = named_gpu(gpu, node, catalogue).id
-        if found not in prices:
+        if price_of(ClusterChoice(gpu=found, node=node), prices, space.profiles) is None:
+            what = f"{found} in {node}" if node else found
             raise UsageError(
-                f"--objective cheapest: no price is known for {found}: give it in USD per "
-                f"GPU-hour, as in --price {found}=2.50, or --price 2.50 for all GPUs."
+                f"--objective cheapest: no price is known for {what}: give it in USD per GPU-hour, "
+                f"as in --price {found}=2.50, or --price 2.50 for all GPUs."
             )
 
 

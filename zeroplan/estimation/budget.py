@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.estimation.record import Budget, Estimate, StrategyEstimate
-from zeroplan.hardware import load_catalogue
+from zeroplan.hardware import Node, load_catalogue
 from zeroplan.records import replace
 from zeroplan.rows import significant
 from zeroplan.spec.run import ClusterChoice
@@ -124,7 +124,7 @@ def _notes(cluster: ClusterChoice, price: Price | None, profiles: Path | None) -
         return
     nodes = _priced_nodes(cluster.gpu or "", profiles)
     named = f", or name a node type with a known one: {', '.join(nodes[:NAMED])}" if nodes else ""
-    yield f"No cost: give --price in USD per GPU-hour{named}."
+    yield f"No cost on {cluster.node or cluster.gpu}: give --price in USD per GPU-hour{named}."
 
 
 def _budget(
@@ -186,7 +186,17 @@ def _node_price(cluster: ClusterChoice, profiles: Path | None) -> Price | None:
         return None
     source = catalogue.sources()[node.usd_per_hour.source].title
     read = f", {node.price_date}" if node.price_date else ""
-    return Price(node.usd_per_hour.value / node.gpus.value, f"{node.id}{read} ({source})")
+    said = f"{node.id}{read} ({source}){_other_network(cluster, node)}"
+    return Price(node.usd_per_hour.value / node.gpus.value, said)
+
+
+def _other_network(cluster: ClusterChoice, node: Node) -> str:
+    """Say where the links asked for are not those that the node's price is for."""
+    several = cluster.gpus > (cluster.gpus_per_node or node.gpus.value)
+    links = [(cluster.intra_link, node.intra_link)]
+    links += [(cluster.link, node.node_link)] if several else []
+    others = [(own.value, asked) for asked, own in links if asked not in (None, own.value)]
+    return "".join(f"; with its own {own} rather than {asked}" for own, asked in others)
 
 
 def _priced_nodes(gpu: str, profiles: Path | None) -> list[str]:
