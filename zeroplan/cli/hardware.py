@@ -12,10 +12,10 @@ from zeroplan.cli.completion import offer, profile_ids
 from zeroplan.cli.light import LightCommand, LightGroup
 from zeroplan.cli.options import AsJson, ProfilesFolder
 from zeroplan.errors import SpecError, UsageError
-from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion
+from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion, usual_link
 from zeroplan.hardware.check import faults
 from zeroplan.hardware.diff import differences
-from zeroplan.hardware.profile import SCHEMA_VERSION, Gpu, Link, Profile, entries
+from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Gpu, Link, Profile, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.hardware.read import Source, read_any, read_sources
 from zeroplan.report.hardware import SCALES, cell, difference_text, profile_text
@@ -196,9 +196,25 @@ def _find(catalogue: Catalogue, profile_id: str) -> Profile:
     for ids, read in readers:
         if profile_id in ids:
             return read(profile_id)
-    known = [known_id for ids, _ in readers for known_id in ids]
+    if profile_id in MAPPING_KEYS["usual_links"]:
+        return _usual(catalogue, profile_id)
+    known = [
+        *MAPPING_KEYS["usual_links"],
+        *catalogue.usual_gpu_ids(),
+        *catalogue.link_ids(),
+        *catalogue.node_ids(),
+    ]
     message = f"{profile_id!r} is no GPU, link or node.{suggestion(profile_id, known)}"
     raise SpecError(message)
+
+
+def _usual(catalogue: Catalogue, alias: str) -> Profile:
+    """Read the link that a name such as ib means, and say for which GPU."""
+    from zeroplan.estimation.resolve import DEFAULT_GPU  # noqa: PLC0415  # only for a link's name
+
+    link = usual_link(alias, catalogue.gpu(DEFAULT_GPU), catalogue)
+    typer.echo(f"{alias} is {link.id} for {DEFAULT_GPU}, the default GPU.", err=True)
+    return link
 
 
 def _row(profile: Profile, group: str) -> dict[str, Any]:
