@@ -94,7 +94,9 @@ def show(
 ) -> None:
     """Show every number of one profile with its unit, kind and source."""
     catalogue = load_catalogue(Path(profiles) if profiles else None)
-    profile = _find(catalogue, profile_id)
+    names = MAPPING_KEYS["usual_links"]
+    named = profile_id in names and profile_id not in catalogue.link_ids()
+    profile = _usual(catalogue, profile_id) if named else _find(catalogue, profile_id, names)
     cited = {entry.source for _, entry in entries(profile)}
     sources = {key: source for key, source in catalogue.sources().items() if key in cited}
     if as_json:
@@ -186,8 +188,8 @@ def _sources(catalogue: Catalogue, *words: str) -> dict[str, Source]:
     )
 
 
-def _find(catalogue: Catalogue, profile_id: str) -> Profile:
-    """Read the profile of whatever has the id."""
+def _find(catalogue: Catalogue, profile_id: str, names: tuple[str, ...] = ()) -> Profile:
+    """Read the profile of whatever has the id; `names` are suggested too."""
     readers: tuple[tuple[tuple[str, ...], Callable[[str], Profile]], ...] = (
         (catalogue.gpu_ids(), catalogue.gpu),
         (catalogue.link_ids(), catalogue.link),
@@ -196,10 +198,8 @@ def _find(catalogue: Catalogue, profile_id: str) -> Profile:
     for ids, read in readers:
         if profile_id in ids:
             return read(profile_id)
-    if profile_id in MAPPING_KEYS["usual_links"]:
-        return _usual(catalogue, profile_id)
     known = [
-        *MAPPING_KEYS["usual_links"],
+        *names,
         *catalogue.usual_gpu_ids(),
         *catalogue.link_ids(),
         *catalogue.node_ids(),
