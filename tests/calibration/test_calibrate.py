@@ -226,7 +226,10 @@ def test_the_command_writes_a_new_file_and_no_other(tmp_path: Path, published: C
 def test_points_are_counted_and_the_folder_of_a_profile_is_made(tmp_path: Path) -> None:
     target = tmp_path / "own" / "links" / "ours.toml"
     done = command(*QUICK, "--collectives", str(SWEEPS), "--output", str(target))
-    assert (done.returncode, done.stderr) == (0, f"wrote {target}\n")
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"made the folder {target.parent}\nwrote {target}\n",
+    )
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("all ")]
     assert rows
     assert all(row[2].isdecimal() for row in rows)

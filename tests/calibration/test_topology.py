@@ -158,7 +158,10 @@ def test_the_next_estimate_runs_on_the_new_node(tmp_path: Path) -> None:
     asked = ("calibrate", "--topology", str(MATRICES / "four_h100_mesh.txt"), *told)
     done = zeroplan(*asked)
     target = own / "nodes" / "4x-h100-sxm5-80gb.toml"
-    assert (done.returncode, done.stderr) == (0, f"wrote {target}\n")
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"made the folder {target.parent}\nwrote {target}\n",
+    )
     assert list(faults(load_catalogue(own))) == []
     step = ("estimate", "-m", "8b", "-n", "32", "--strategy", "zero3", "--json")
     usual = json.loads(zeroplan(*step, "--gpus-per-node", "4").stdout)

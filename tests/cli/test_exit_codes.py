@@ -1,6 +1,7 @@
 """The exit code says how it went, and standard output is empty unless there is an answer."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,26 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
     assert done.stderr.startswith("zeroplan: ")
     assert len(done.stderr.splitlines()) <= 2
     assert done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "plan -m 8b --tokens 2T",
+            "--tokens belongs to `zeroplan estimate` and `zeroplan report`. `zeroplan plan --help`",
+        ),
+        ("estimate -m 8b --why-slow", "--why-slow belongs to `zeroplan explain`."),
+        ("inspect 8b -n 8", "-n belongs to `zeroplan estimate`, .* and others"),
+        ("hardware list --gpus 8", "--gpus belongs to `zeroplan estimate`"),
+        ("estimate -m 8b --version", "--version belongs to `zeroplan`."),
+        ("estimate -m 8b --widht", r"No such option: --widht \(Possible options: --wide\)"),
+    ],
+)
+def test_an_option_of_another_command_names_that(line: str, told: str) -> None:
+    done = _zeroplan(*line.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.match(f"zeroplan: {told}", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(

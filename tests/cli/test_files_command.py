@@ -166,7 +166,7 @@ def test_an_export_is_written_whole_and_read_back(folder: Path) -> None:
     plan = ("-m", "llama-3.1-8b", "-n", "16", "--strategy", "zero3")
     code, out, err = _run("export", "--format", "deepspeed", *plan, "-o", "out/ds.json")
     assert (code, out) == (0, "")
-    assert "wrote out/ds.json" in err.replace("\\", "/")
+    assert "made the folder out\nwrote out/ds.json" in err.replace("\\", "/")
     assert [path.name for path in (folder / "out").iterdir()] == ["ds.json"]
     shown = _run("estimate", "--deepspeed", "out/ds.json", "--show-spec")[1]
     assert shown == _run("estimate", *plan, "--show-spec")[1]

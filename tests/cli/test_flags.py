@@ -118,6 +118,53 @@ def test_a_wrong_flag_is_named_as_it_was_typed(arguments: list[str], message: st
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "estimate -m 8b -n 12",
+            "--gpus = 12 is not a multiple of --gpus-per-node = 8: use 8 or 16 GPUs, or another --",
+        ),
+        (
+            "estimate --spec FILE -n 12",
+            "--gpus = 12 is not a multiple of gpus_per_node = 8: use 8 or 16 GPUs, or another gpu",
+        ),
+        ("estimate --spec FILE --strategy none", "but cluster.gpus = 16: set gpus = 1, or"),
+        ("estimate -m 8b --strategy none -n 2", "but --gpus = 2: set --gpus = 1, or"),
+        (
+            "plan -m 8b --global-batch-size 8 --gradient-accumulation-steps 2",
+            "--global-batch-size sets --gradient-accumulation-steps: leave one",
+        ),
+        ("estimate -m 8b --mics-shard-size 4", "Set --deepspeed-version to 0.19.6 or older"),
+    ],
+)
+def test_what_contradicts_itself_is_named_as_it_was_given(
+    line: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "spec.toml"
+    file.write_text("[model]\nsource = '8b'\n[cluster]\ngpus = 16\ngpus_per_node = 8\n")
+    result = CliRunner().invoke(app, line.replace("FILE", str(file)).split())
+    assert isinstance(result.exception, SpecError)
+    assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "explain -m 8b --gpus 16,32",
+        "trace -m 8b --link ib,roce",
+        "export -m 8b --strategy zero2,zero3 --format deepspeed",
+        "validate -m 8b -n 8..32",
+        "import ds.json -b 1,2",
+    ],
+)
+def test_a_command_that_answers_one_at_a_time_says_so(line: str) -> None:
+    result = CliRunner().invoke(app, line.split())
+    command = line.split(maxsplit=1)[0]
+    assert isinstance(result.exception, UsageError)
+    assert f"`zeroplan {command}` answers one at a time" in str(result.exception)
+
+
 def test_without_a_model_the_remedy_is_said() -> None:
     with pytest.raises(UsageError, match="--model"):
         _run("--gpus", "8")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from zeroplan import estimate
 from zeroplan.cli import estimate as estimate_command
+from zeroplan.cli.plan import OBJECTIVES as OFFERED
 from zeroplan.cli.plan import app
 from zeroplan.errors import MissingPartError, SpecError, UsageError
 from zeroplan.search.record import OBJECTIVES
@@ -112,9 +113,20 @@ def test_a_gpu_without_a_price_is_told_before_anything_is_searched(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_prices_of_node_types_make_the_cheapest_and_are_told() -> None:
+    asked = (*SMALL, "--objective", "cheapest", "--node")
+    page = " ".join(_plan(*asked, "lambda-8xh100,bm-gpu-a100-v2-8").split())
+    assert "Cheapest: " in page
+    assert "A GPU-hour costs 3.99 USD: lambda-8xh100, 2026-09-25 (Lambda" in page
+    assert "A GPU-hour costs 4.00 USD: bm-gpu-a100-v2-8, " in page
+    with pytest.raises(UsageError, match="no price is known for a100-sxm4-80gb in dgx-a100: "):
+        _plan(*asked, "lambda-8xh100,dgx-a100")
+
+
 def test_the_help_names_every_objective() -> None:
     told = " ".join(_plan("--help", width="200").split())
     assert f"What is best: {', '.join(list(OBJECTIVES)[:-1])} or {list(OBJECTIVES)[-1]}." in told
+    assert list(OBJECTIVES) == list(OFFERED)
 
 
 def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
@@ -136,7 +148,7 @@ def test_nothing_that_fits_is_an_answer() -> None:
         (("--objective", "fast"), "--objective 'fast': use one of fastest"),
         (("--global-batch-size", "many"), "--global-batch-size 'many': use a whole number"),
         (("--workers", "0"), "--workers '0': use a whole number of 1 or more"),
-        (("--price", "h100-sxm5-80gb=cheap"), "--price = 'cheap'"),
+        (("--price", "h100-sxm5-80gb=cheap"), "--price = 'h100-sxm5-80gb=cheap': that is no price"),
     ],
 )
 def test_a_wrong_flag_is_told(arguments: tuple[str, str], message: str) -> None:

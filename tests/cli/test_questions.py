@@ -147,3 +147,29 @@ def test_both_questions_have_an_answer_for_a_person_and_one_for_a_program() -> N
 def test_what_cannot_be_made_to_fit_exits_with_4() -> None:
     _zeroplan("explain", "-m", "70b", "-n", "1", "--gpu", "l4", "--strategy", "none",
               "--make-it-fit", code=4)  # fmt: skip
+
+
+def test_two_clusters_are_compared_by_the_price_of_each() -> None:
+    gpus = ("--gpu", "h100-sxm5-80gb,a100-sxm4-80gb", "--strategy", "fsdp2", "--tokens", "1T")
+    prices = "h100-sxm5-80gb=2.5,a100-sxm4-80gb=0.5"
+    page = _zeroplan("estimate", "-m", "8b", *gpus, "--price", prices)
+    assert "Cheapest: gpu a100-sxm4-80gb, fsdp2" in " ".join(page.split())
+    with pytest.raises(UsageError, match=r"--price = '2\.5,0\.5': two prices .*h100-sxm5-80gb=2"):
+        _zeroplan("estimate", "-m", "8b", *gpus, "--price", "2.5,0.5")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ("lambda-8xh100,dgx-a100", "It is also the only one with a price: "),
+        ("dgx-h100,bm-gpu-a100-v2-8", "Only one with a price: node bm-gpu-a100-v2-8, fsdp2: "),
+        (
+            "lambda-8xh100,bm-gpu-a100-v2-8,dgx-a100",
+            "It is also the cheapest of those with a price",
+        ),
+        ("lambda-8xh100,bm-gpu-a100-v2-8", "It is also the cheapest: "),
+    ],
+)
+def test_the_cheapest_is_of_those_with_a_price(nodes: str, told: str) -> None:
+    asked = ("--tokens", "2T", "--strategy", "fsdp2", "--node", nodes)
+    assert told in " ".join(_zeroplan("estimate", "-m", "8b", *asked).split())

@@ -28,8 +28,10 @@ SMALL = "report --model llama-3.2-1b --gpus 8,16 -b 1,2 -s 2048,4096 --link ib,e
 
 def test_the_page_is_written_and_the_verdict_is_said(tmp_path: Path) -> None:
     done = _run(tmp_path, f"{SMALL} -o pages/one.html")
-    assert (done.returncode, done.stderr) == (0, "wrote pages/one.html\n")
+    assert (done.returncode, done.stderr) == (0, "made the folder pages\nwrote pages/one.html\n")
     assert done.stdout.startswith("Fits: ")
+    again = _run(tmp_path, f"{SMALL} -o pages/one.html")
+    assert again.stderr == "wrote pages/one.html\n"
     assert [each.name for each in tmp_path.rglob("*.*")] == ["one.html"]
 
 

@@ -80,6 +80,11 @@ def test_only_the_file_that_is_asked_for_is_read(own: Path) -> None:
         ("H100-SXM5", "'h100-sxm5-80gb'"),
         ("h200", "'h200-sxm-141gb'"),
         ("rtx4090", "'rtx-4090'"),
+        ("h100", "Perhaps you meant 'h100-sxm5-80gb' or 'h100-"),
+        ("a100-80gb", "80gb'"),
+        ("4090", "'rtx-4090' or 'rtx-4090-d'"),
+        ("sxm", "Perhaps you meant 'h100-sxm5-80gb' or "),
+        ("sxm", "? `zeroplan hardware list` shows all"),
         ("zzz", "`zeroplan hardware list` shows all"),
         ("", "`zeroplan hardware list` shows all"),
         ("../links/nvlink4", "is not known"),
@@ -120,6 +125,10 @@ def test_a_name_means_the_generation_usual_for_the_gpu(gpu: str, alias: str, lin
     [
         ("nvlink", "link 'nvlink': rtx-4090 has none; it has ib, roce, ethernet"),
         ("ethrnet", "link 'ethrnet' is not known. Perhaps you meant 'ethernet'?"),
+        ("infiniband", "link 'infiniband' is not known. Perhaps you meant 'ib'?"),
+        ("InfiniBand-NDR", "link 'InfiniBand-NDR' is not known. Perhaps you meant 'ib-ndr400'?"),
+        ("100gbe", "link '100gbe' is not known. Perhaps you meant 'ethernet-100g'?"),
+        ("25 Gbit/s", "link '25 Gbit/s' is not known. Perhaps you meant 'ethernet-25g'?"),
         ("ib-ndr4000", "link 'ib-ndr4000' is not known. Perhaps you meant 'ib-ndr400'?"),
     ],
 )

@@ -101,6 +101,16 @@ def test_show_suggests_an_id(runner: CliRunner) -> None:
     )
 
 
+@pytest.mark.parametrize(("alias", "link"), [("ib", "ib-ndr400"), ("nvlink", "nvlink4")])
+def test_show_takes_the_names_that_a_link_takes_and_says_for_which_gpu(
+    runner: CliRunner, alias: str, link: str
+) -> None:
+    named, meant = (runner.invoke(app, ["show", each, "--json"]) for each in (link, alias))
+    assert named.stdout == meant.stdout
+    assert meant.stderr == f"{alias} is {link} for h100-sxm5-80gb, the default GPU.\n"
+    assert named.stderr == ""
+
+
 def test_check_counts_what_is_good(runner: CliRunner) -> None:
     result = runner.invoke(app, ["check"])
     assert result.exit_code == 0

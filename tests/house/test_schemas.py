@@ -117,7 +117,7 @@ def test_the_schema_refuses_what_the_reader_refuses(dotted: str, value: object) 
 def test_an_answer_is_valid(asked: dict[str, Any]) -> None:
     found = estimate(model="llama-3.1-8b", **asked)
     validator = _validator("result")
-    for each in (found, with_budget(found, 10**9, 2.5, None)):
+    for each in (found, with_budget(found, 10**9, {"": 2.5}, None)):
         answer = json.loads(each.to_json())
         validator.validate(answer)
         assert not validator.is_valid(answer | {"estimates": [{"strategy": "ddp"}]})

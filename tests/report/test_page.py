@@ -292,7 +292,7 @@ def test_a_page_that_says_no_names_a_remedy() -> None:
 
 
 def test_a_budget_fills_the_fields_that_ask_for_it(answer: Estimate, around: Grid) -> None:
-    asked = with_budget(answer, 2 * 10**12, 2.5, None)
+    asked = with_budget(answer, 2 * 10**12, {"": 2.5}, None)
     fields = {
         each["id"]: each
         for each in _Outline(page_html(asked, load_spec(**KEYS), around, [])).all("input")

@@ -187,7 +187,9 @@ def test_costs_are_what_python_answers(probed: dict[str, Any], place: int) -> No
         assert shown is None
         return
     keys = {key: value for key, value in move.items() if key not in ("strategy", *GIVEN)}
-    answer = with_budget(estimate(**KEYS | keys), int(tokens or 1), price, None)
+    answer = with_budget(
+        estimate(**KEYS | keys), int(tokens or 1), {"": price} if price else {}, None
+    )
     for each in answer.estimates:
         assert each.budget
         budget, speed = each.budget, each.time.tokens_per_second_per_gpu or 0

@@ -10,6 +10,7 @@ import pytest
 
 from zeroplan import estimate, plan, sweep
 from zeroplan.errors import SpecError, UsageError
+from zeroplan.hardware import load_catalogue
 from zeroplan.search.journal import Journal
 from zeroplan.search.plan import search
 from zeroplan.search.record import Search
@@ -180,6 +181,30 @@ def test_a_strategy_that_has_no_meaning_on_one_node_is_told() -> None:
 def test_cheapest_needs_prices() -> None:
     with pytest.raises(SpecError, match=r"no price is known for h100-sxm5-80gb.*--price"):
         plan(model="llama-3.2-1b", strategy="fsdp2", objective="cheapest")
+
+
+def test_without_a_price_the_node_types_counts_and_says_so() -> None:
+    keys: dict[str, Any] = {"model": "8b", "strategy": "zero3", "micro_batch_size": 1}
+    found = plan(objective="cheapest", node=["lambda-8xh100", "bm-gpu-a100-v2-8"], **keys)
+    profiles = {name: load_catalogue().node(name) for name in ("lambda-8xh100", "bm-gpu-a100-v2-8")}
+    for each in found.best:
+        name = str(each.keys["cluster.node"])
+        usd = profiles[name].usd_per_hour
+        assert usd is not None
+        assert each.price_usd_per_gpu_hour == usd.value / 8
+        assert (each.price_source or "").startswith(f"{name}, {profiles[name].price_date} (")
+    given = plan(objective="cheapest", node="lambda-8xh100", prices={"": 1.0}, **keys)
+    assert {(each.price_usd_per_gpu_hour, each.price_source) for each in given.best} == {
+        (1.0, "as given")
+    }
+
+
+def test_plans_without_a_price_are_not_weighed_against_money() -> None:
+    """dgx-a100 is bought, not rented: its profile has no price."""
+    keys: dict[str, Any] = {"model": "8b", "strategy": "zero3", "micro_batch_size": 1}
+    found = plan(node=["lambda-8xh100", "dgx-a100"], gpus=[8, 16], **keys)
+    assert {each.keys["cluster.node"] for each in found.best} == {"lambda-8xh100", "dgx-a100"}
+    assert {each.keys["cluster.node"] for each in found.frontier} == {"lambda-8xh100"}
 
 
 def test_a_sweep_has_a_row_for_each_combination() -> None:

@@ -146,3 +146,17 @@ def test_a_preset_states_the_count_of_its_class(name: str) -> None:
     with torch.device("meta"):
         model = getattr(transformers, class_name)(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == preset.parameters
+
+
+@pytest.mark.parametrize(
+    ("word", "likely"),
+    [
+        ("70B-instruct", "70b"),
+        ("8b_chat", "8b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+    ],
+)
+def test_a_name_that_holds_a_size_or_a_preset_gets_it_suggested(word: str, likely: str) -> None:
+    with pytest.raises(SpecError, match=f"Perhaps you meant '{likely}'"):
+        load_architecture(word)

@@ -31,7 +31,10 @@ NAN = float("nan")
         ({"reshard_after_forward": 0}, "expected true or false or a whole number from 1"),
         ({"overlap_comm": "yes"}, "expected true or false or auto."),
         ({"seqlen": 1}, "seqlen: unknown key."),
-        ({"sequence_lenght": 1}, "Perhaps you meant 'training.sequence_length'?"),
+        ({"sequence_lenght": 1}, "Perhaps you meant 'sequence_length'?"),
+        ({"stratgy": "fsdp2"}, "stratgy: unknown key. Perhaps you meant 'strategy'?"),
+        ({"modle": "8b"}, "modle: unknown key. Perhaps you meant 'model'?"),
+        ({"sharding.stratgy": "fsdp2"}, "Perhaps you meant 'sharding.strategy'?"),
         ({"gpus": 12, "gpus_per_node": 8}, "use 8 or 16 GPUs, or another gpus_per_node."),
         ({"gpus": 64, "shard_size": 8, "replicate_size": 4}, "is not cluster.gpus = 64"),
         ({"gpus": 64, "shard_size": 7}, "shard_size = 7 does not divide cluster.gpus = 64."),
@@ -79,6 +82,8 @@ def test_a_wrong_value_is_named_with_what_would_be_right(
     [
         ("model = '70b'", ": model: a table; write [model] and its keys below it."),
         ("gpus = 64", ": gpus: unknown key. Perhaps you meant 'cluster.gpus'?"),
+        ("stratgy = 'ddp'", ": stratgy: unknown key. Perhaps you meant 'sharding.strategy'?"),
+        ("[model]\nstratgy = 1", ": model.stratgy: unknown key. Perhaps you meant 'sharding."),
         ("[model]\nsorce = '70b'", ": model.sorce: unknown key. Perhaps you meant 'model.source'?"),
         ("[cluster]\ngpus = '64'", ': cluster.gpus = "64": expected a whole number'),
         ("[cluster]\ngpus = 2024-01-01", ': cluster.gpus = "2024-01-01": expected'),
@@ -99,7 +104,9 @@ def test_a_wrong_file_is_named_with_the_place(tmp_path: Path, text: str, message
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"spec\.toml: No such file"):
+    with pytest.raises(
+        SpecError, match=r"spec\.toml: No such file .*; give the path of .*--show-spec"
+    ):
         load_spec(tmp_path / "spec.toml")
 
 

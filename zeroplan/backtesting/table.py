@@ -68,7 +68,7 @@ def read_table(path: Path, required: Iterable[str]) -> list[Cells]:
             columns = list(reader.fieldnames or ())
             rows = [Cells(row, reader.line_num) for row in reader]
     except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}.") from None
+        raise SpecError(f"{path}: {error.strerror}; give the path of a table (.csv).") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise SpecError(f"{path}: not a CSV in UTF-8: {error}.") from None
     for column in required:

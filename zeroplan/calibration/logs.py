@@ -27,7 +27,9 @@ def measured_log(path: Path, link: Link, catalogue: Catalogue) -> tuple[list[Mea
     try:
         parsed = parse_log(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}.") from None
+        raise SpecError(
+            f"{path}: {error.strerror}; give the path of a log of nccl-tests or rccl-tests."
+        ) from None
     rows = [_measured(path, row, link, catalogue) for row in parsed.rows]
     return rows, [Skip(id=path.name, why=note) for note in parsed.notes]
 

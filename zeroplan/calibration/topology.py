@@ -56,7 +56,9 @@ def read_topology(path: Path) -> Topology:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}.") from None
+        raise SpecError(
+            f"{path}: {error.strerror}; give the path of what `nvidia-smi topo -m` prints."
+        ) from None
     try:
         return parse_topology(text)
     except SpecError as error:

@@ -86,6 +86,15 @@ def zeroplan(
         os.environ[PROFILES_VARIABLE] = profiles  # for the command that follows, and its workers
 
 
+def _belonging(error: Any) -> str:
+    """Say which other commands have the option that this one lacks; empty where none has."""
+    if not hasattr(error, "possibilities"):  # only an unknown option has them
+        return ""
+    from zeroplan.cli.elsewhere import told_owners  # noqa: PLC0415  # imports every command
+
+    return told_owners(error.option_name, app)
+
+
 def main() -> None:
     """Run the command line; the exit code says how it went (`zeroplan --help` lists them)."""
     gc.set_threshold(COLLECT_AFTER)
@@ -95,7 +104,7 @@ def main() -> None:
         sys.exit(app(arguments, prog_name="zeroplan", standalone_mode=False))
     except COMMAND_LINE_ERROR as error:
         command = getattr(error.ctx, "command_path", "zeroplan")
-        text = error.format_message()
+        text = _belonging(error) or error.format_message()
         sys.stderr.write(f"zeroplan: {text}{'' if text.endswith('.') else '.'} ")
         sys.stderr.write(f"`{command} --help` lists the options.\n")
         sys.exit(error.exit_code)

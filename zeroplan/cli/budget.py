@@ -12,10 +12,13 @@ from zeroplan.spec.run import Run
 if TYPE_CHECKING:
     from zeroplan.estimation.record import Estimate
 
-__all__ = ["Price", "Tokens", "answerer"]
+__all__ = ["PRICES", "Price", "Tokens", "answerer"]
 
 BUDGET: Final = "Budget"
 """Panel of the help page."""
+
+PRICES: Final = "of all GPUs (2.5) or of each (h100-sxm5-80gb=2.5,...)"
+"""How a help page says which prices can be given."""
 
 Tokens = Annotated[
     str | None,
@@ -29,7 +32,8 @@ Price = Annotated[
     str | None,
     typer.Option(
         metavar="USD",
-        help="Price of a GPU-hour; without it the node type's, where its profile has one.",
+        help=f"Price of a GPU-hour, {PRICES}; without it the node type's, where its profile has "
+        "one.",
         rich_help_panel=BUDGET,
     ),
 ]
@@ -46,10 +50,10 @@ def answerer(
             raise UsageError("--price needs --tokens: say how many are to be paid for.")
         return lambda run: answer_to(run, profiles=profiles)
     from zeroplan.estimation.budget import (  # noqa: PLC0415
-        parse_price,
+        parse_prices,
         parse_tokens,
         with_budget,
     )
 
-    many, usd = parse_tokens(tokens), parse_price(price)
-    return lambda run: with_budget(answer_to(run, profiles=profiles), many, usd, profiles)
+    many, prices = parse_tokens(tokens), parse_prices(price, profiles)
+    return lambda run: with_budget(answer_to(run, profiles=profiles), many, prices, profiles)

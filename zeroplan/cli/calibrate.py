@@ -14,7 +14,7 @@ from zeroplan.cli.progress import working
 from zeroplan.errors import UsageError
 
 if TYPE_CHECKING:
-    from zeroplan.calibration import Calibration, NodeProfile, RecordsCalibration
+    from zeroplan.calibration import Calibration, Choice, NodeProfile, RecordsCalibration
     from zeroplan.hardware.profile import Profile
 
     Result = Calibration | NodeProfile | RecordsCalibration
@@ -179,28 +179,45 @@ def calibrate(
         with working("calibrating", quiet=as_json):
             result = calibrate_records(records, link=link or "", profiles=own)
     else:
-        if link is None:
-            raise UsageError("name the link that the collectives ran on with --link.")
-        if not min_bytes.isdecimal():
-            raise UsageError(f"--min-bytes {min_bytes!r}: write a whole number of bytes.")
-        from zeroplan.calibration import (  # noqa: PLC0415  # not for --help
-            Choice,
-            calibrate_collectives,
-        )
-
-        choice = Choice(
-            constants=_words(constants),
-            collectives=_words(only),
-            gpus=_words(gpus.lower()),
-            min_bytes=int(min_bytes),
-            equal_sources=equal_sources,
-        )
-        with working("fitting", quiet=as_json):
-            result = calibrate_collectives(
-                str(collectives), link, choice=choice, name=_name(output), profiles=own
-            )
+        choice = _choice(constants, only, gpus, min_bytes, equal_sources=equal_sources)
+        result = _of_collectives(str(collectives), link, choice, output, own, quiet=as_json)
     _write(result.profiles, output)
     _print(result, as_json=as_json)
+
+
+def _choice(
+    constants: str, only: str, gpus: str, min_bytes: str, *, equal_sources: bool
+) -> "Choice":
+    from zeroplan.calibration import Choice  # noqa: PLC0415  # not for --help
+
+    if not min_bytes.isdecimal():
+        raise UsageError(f"--min-bytes {min_bytes!r}: write a whole number of bytes.")
+    return Choice(
+        constants=_words(constants),
+        collectives=_words(only),
+        gpus=_words(gpus.lower()),
+        min_bytes=int(min_bytes),
+        equal_sources=equal_sources,
+    )
+
+
+def _of_collectives(
+    file: str,
+    link: str | None,
+    choice: "Choice",
+    output: str | None,
+    profiles: Path | None,
+    *,
+    quiet: bool,
+) -> "Result":
+    from zeroplan.calibration import calibrate_collectives  # noqa: PLC0415  # not for --help
+
+    if link is None:
+        raise UsageError("name the link that the collectives ran on with --link.")
+    with working("fitting", quiet=quiet):
+        return calibrate_collectives(
+            file, link, choice=choice, name=_name(output), profiles=profiles
+        )
 
 
 def _print(result: "Result", *, as_json: bool) -> None:

@@ -16,7 +16,6 @@ __all__ = [
     "gpu_ids",
     "link_names",
     "node_ids",
-    "objectives",
     "offer",
     "presets",
     "profile_ids",
@@ -63,13 +62,6 @@ def presets(_: typer.Context) -> Iterable[str]:
     from zeroplan.spec.presets import list_presets  # noqa: PLC0415
 
     return list_presets()
-
-
-def objectives(_: typer.Context) -> Iterable[str]:
-    """Return what can be best."""
-    from zeroplan.search.record import OBJECTIVES  # noqa: PLC0415
-
-    return OBJECTIVES
 
 
 def formats(_: typer.Context) -> Iterable[str]:

@@ -23,13 +23,14 @@ def refuse_unwritable(path: Path, option: str) -> None:
 
 
 def write_whole(path: Path, text: str, option: str) -> None:
-    """Write a file whole or not at all; its folder is made."""
+    """Write a file whole or not at all; its folder is made, and that is said."""
     write_by(path, lambda part: part.write_text(text, encoding="utf-8"), option)
 
 
 def write_by(path: Path, write: Callable[[Path], object], option: str) -> None:
     """Let a file be written under another name first, which it keeps only if that goes well."""
     part = path.with_name(f"{path.name}.part")
+    made = "" if path.parent.exists() else f"made the folder {path.parent}\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(part)
@@ -39,4 +40,4 @@ def write_by(path: Path, write: Callable[[Path], object], option: str) -> None:
     finally:
         with suppress(OSError):  # where no folder could be made there is nothing to take away
             part.unlink(missing_ok=True)
-    sys.stderr.write(f"wrote {path}\n")
+    sys.stderr.write(f"{made}wrote {path}\n")

@@ -1,7 +1,8 @@
 """Every key of the spec file as a flag: made from the records, never typed twice."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING
 from functools import partial, wraps
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typer.core import TyperOption
 from zeroplan.cli.completion import OFFERED, offer, words
 from zeroplan.cli.given import FILE_OPTIONS, Given, Opened, layered, pop_files
 from zeroplan.cli.light import LightCommand
-from zeroplan.errors import UsageError
+from zeroplan.errors import SpecError, UsageError
 from zeroplan.schemas import sentences
 from zeroplan.spec import run
 from zeroplan.spec.hints import describe, has_commas, kind, literals, parse, spelled
@@ -61,6 +62,12 @@ MOST_USED: Final = (
 """Keys whose flags a help page shows before all others."""
 
 
+DOTTED: Final = re.compile(r"(?<![\w./'\"`-])(?:\w+\.)+\w+")
+"""What may be the whole name of a key in a message."""
+
+BARE: Final = re.compile(r"(?<![\w./'\"`-])(?:\w+_\w+|\w+(?= = ))(?![\w/'\"`-]|\.\w)")
+"""What may be its name alone: a word with an underscore, or one before an equals sign."""
+
 Texts = Mapping[str, str | None]
 
 
@@ -100,11 +107,43 @@ def _takes(
     @wraps(command)
     def with_run(**arguments: Any) -> None:
         texts = {dotted: arguments.pop(_parameter_name(dotted)) for dotted in given}
-        command(read(pop_files(arguments), texts), **arguments)
+        opened = pop_files(arguments)
+        if not several:
+            _refuse_several(texts, command.__name__.rstrip("_"))
+        try:
+            command(read(opened, texts), **arguments)
+        except (SpecError, UsageError) as error:
+            error.args = (_as_flags(str(error), opened, texts, named),)
+            raise
 
     options = [_option(dotted, several) for dotted in given]
     with_run.__signature__ = inspect.Signature([*options, *FILE_OPTIONS, *own])  # type: ignore[attr-defined]  # how inspect is told
     return with_run
+
+
+def _refuse_several(texts: Texts, command: str) -> None:
+    for dotted, text in texts.items():
+        if text is not None and len(_split(dotted, text)) > 1:
+            raise UsageError(
+                f"{flag(dotted)} = {text!r}: `zeroplan {command}` answers one at a time: give it "
+                "one value. `zeroplan estimate` lays several side by side."
+            )
+
+
+def _as_flags(message: str, opened: Opened, texts: Texts, own: Collection[str]) -> str:
+    """Name the keys of a message as they were given: as flags, where no file could have them too.
+
+    Bare names, the command's own among them, are replaced only beside a dotted one, since profiles
+    have keys of the same name. Where no flag is given a table or a record has said what runs.
+    """
+    given = {key: flag(key) for key, text in texts.items() if text is not None}
+    if not given or (opened.spec and message.startswith((f"{opened.spec}: ", "standard input: "))):
+        return message
+    named = given if opened.spec or opened.files else {key: flag(key) for key in texts}
+    told = DOTTED.sub(lambda found: named.get(found[0], found[0]), message)
+    bare = {key.rpartition(".")[2]: shown for key, shown in named.items()}
+    bare |= {name: f"--{name.replace('_', '-')}" for name in own}
+    return message if told == message else BARE.sub(lambda f: bare.get(f[0], f[0]), told)
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:

@@ -12,10 +12,10 @@ from zeroplan.cli.completion import offer, profile_ids
 from zeroplan.cli.light import LightCommand, LightGroup
 from zeroplan.cli.options import AsJson, ProfilesFolder
 from zeroplan.errors import SpecError, UsageError
-from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion
+from zeroplan.hardware.catalogue import Catalogue, load_catalogue, suggestion, usual_link
 from zeroplan.hardware.check import faults
 from zeroplan.hardware.diff import differences
-from zeroplan.hardware.profile import SCHEMA_VERSION, Gpu, Link, Profile, entries
+from zeroplan.hardware.profile import MAPPING_KEYS, SCHEMA_VERSION, Gpu, Link, Profile, entries
 from zeroplan.hardware.quantity import Choice, Quantity, unit_of
 from zeroplan.hardware.read import Source, read_any, read_sources
 from zeroplan.report.hardware import cell, difference_text, profile_text
@@ -95,7 +95,9 @@ def show(
 ) -> None:
     """Show every number of one profile with its unit, kind and source."""
     catalogue = load_catalogue(Path(profiles) if profiles else None)
-    profile = _find(catalogue, profile_id)
+    names = MAPPING_KEYS["usual_links"]
+    named = profile_id in names and profile_id not in catalogue.link_ids()
+    profile = _usual(catalogue, profile_id) if named else _find(catalogue, profile_id, names)
     cited = {entry.source for _, entry in entries(profile)}
     sources = {key: source for key, source in catalogue.sources().items() if key in cited}
     if as_json:
@@ -187,8 +189,8 @@ def _sources(catalogue: Catalogue, *words: str) -> dict[str, Source]:
     )
 
 
-def _find(catalogue: Catalogue, profile_id: str) -> Profile:
-    """Read the profile of whatever has the id."""
+def _find(catalogue: Catalogue, profile_id: str, names: tuple[str, ...] = ()) -> Profile:
+    """Read the profile of whatever has the id; `names` are suggested too."""
     readers: tuple[tuple[tuple[str, ...], Callable[[str], Profile]], ...] = (
         (catalogue.gpu_ids(), catalogue.gpu),
         (catalogue.link_ids(), catalogue.link),
@@ -197,9 +199,23 @@ def _find(catalogue: Catalogue, profile_id: str) -> Profile:
     for ids, read in readers:
         if profile_id in ids:
             return read(profile_id)
-    known = [known_id for ids, _ in readers for known_id in ids]
+    known = [
+        *names,
+        *catalogue.usual_gpu_ids(),
+        *catalogue.link_ids(),
+        *catalogue.node_ids(),
+    ]
     message = f"{profile_id!r} is no GPU, link or node.{suggestion(profile_id, known)}"
     raise SpecError(message)
+
+
+def _usual(catalogue: Catalogue, alias: str) -> Profile:
+    """Read the link that a name such as ib means, and say for which GPU."""
+    from zeroplan.estimation.resolve import DEFAULT_GPU  # noqa: PLC0415  # only for a link's name
+
+    link = usual_link(alias, catalogue.gpu(DEFAULT_GPU), catalogue)
+    typer.echo(f"{alias} is {link.id} for {DEFAULT_GPU}, the default GPU.", err=True)
+    return link
 
 
 def _row(profile: Profile, group: str) -> dict[str, Any]:

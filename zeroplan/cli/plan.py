@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zeroplan.cli.completion import objectives, offer
+from zeroplan.cli.budget import Price
+from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder, count
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from zeroplan.search.record import Search
     from zeroplan.search.space import Space
 
-__all__ = ["EXAMPLES", "app", "prices_of"]
+__all__ = ["EXAMPLES", "app"]
 
 EXAMPLES: Final = (
     "zeroplan plan --model 70b --gpus 64 --link ib",
@@ -36,6 +37,10 @@ MOST_GPUS: Final = 4096
 """Up to where `--min-gpus` looks. [count]"""
 
 INTERRUPTED: Final = 130
+
+OBJECTIVES: Final = ("fastest", "cheapest", "fewest-gpus", "most-headroom")
+"""Those of `zeroplan.search.record`, which help pages and shells do not wait for."""
+
 SMALL: Final = 24
 """Structures that one process searches sooner than others are started. [count]"""
 
@@ -51,8 +56,8 @@ def plan(
         str,
         typer.Option(
             metavar="WORD",
-            help="What is best: fastest, cheapest, fewest-gpus or most-headroom.",
-            autocompletion=offer(objectives),
+            help=f"What is best: {', '.join(OBJECTIVES[:-1])} or {OBJECTIVES[-1]}.",
+            autocompletion=offer(words(*OBJECTIVES)),
             rich_help_panel=SEARCH,
         ),
     ] = "fastest",
@@ -72,14 +77,7 @@ def plan(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USD",
-            help="Price of a GPU-hour, of all GPUs (2.5) or of each (h100-sxm5-80gb=2.5,...).",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
+    price: Price = None,
     allow_tight: Annotated[
         bool,
         typer.Option(
@@ -129,8 +127,10 @@ def plan(
     checkpointing and of resharding.
     """
     wanted = _objective("fewest-gpus" if min_gpus else objective)
+    from zeroplan.estimation.budget import parse_prices  # noqa: PLC0415  # not for --help
+
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
-    prices = prices_of(price)
+    prices = parse_prices(price, space.profiles)
     if wanted == "cheapest" and "" not in prices:
         _verify_prices(space, prices)
     if to_csv or to_parquet:
@@ -158,8 +158,6 @@ def plan(
 
 
 def _objective(word: str) -> Any:
-    from zeroplan.search.record import OBJECTIVES  # noqa: PLC0415  # not for --help
-
     if word not in OBJECTIVES:
         known = ", ".join(OBJECTIVES)
         raise UsageError(f"--objective {word!r}: use one of {known}.{perhaps(word, OBJECTIVES)}")
@@ -178,32 +176,22 @@ def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | Non
     return space_of(values, global_batch_size=size, profiles=profiles)
 
 
-def prices_of(text: str | None) -> dict[str, float]:
-    """Read prices of a GPU-hour: one for all, or one for each. [USD]"""
-    if text is None:
-        return {}
-    from zeroplan.estimation.budget import parse_price  # noqa: PLC0415
-
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        gpu, given, usd = part.strip().rpartition("=")
-        found[gpu if given else ""] = parse_price(usd) or 0.0
-    return found
-
-
 def _verify_prices(space: "Space", prices: dict[str, float]) -> None:
     """Refuse to look for the cheapest where a GPU has no price, before anything is searched."""
+    from zeroplan.estimation.budget import price_of  # noqa: PLC0415
     from zeroplan.estimation.resolve import named_gpu  # noqa: PLC0415
     from zeroplan.hardware import load_catalogue  # noqa: PLC0415
+    from zeroplan.spec.run import ClusterChoice  # noqa: PLC0415
 
     catalogue = load_catalogue(space.profiles)
     named: Any = product(space.values("cluster.gpu"), space.values("cluster.node"))
     for gpu, node in named:
         found = named_gpu(gpu, node, catalogue).id
-        if found not in prices:
+        if price_of(ClusterChoice(gpu=found, node=node), prices, space.profiles) is None:
+            what = f"{found} in {node}" if node else found
             raise UsageError(
-                f"--objective cheapest: no price is known for {found}: give it in USD per "
-                f"GPU-hour, as in --price {found}=2.50, or --price 2.50 for all GPUs."
+                f"--objective cheapest: no price is known for {what}: give it in USD per GPU-hour, "
+                f"as in --price {found}=2.50, or --price 2.50 for all GPUs."
             )
 
 

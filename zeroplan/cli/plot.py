@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from zeroplan.cli.budget import PRICES
 from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_whole
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_later
@@ -90,7 +91,7 @@ def _case(question: Question) -> "Case":
 
 
 def _pareto(module: Any, question: Question) -> "Chart":
-    from zeroplan.cli.plan import prices_of  # noqa: PLC0415
+    from zeroplan.estimation.budget import parse_prices  # noqa: PLC0415
     from zeroplan.search.plan import TRIED, search  # noqa: PLC0415
     from zeroplan.search.space import space_of  # noqa: PLC0415
 
@@ -99,7 +100,7 @@ def _pareto(module: Any, question: Question) -> "Chart":
     found = search(
         space_of(values, profiles=question.profiles),
         "fastest",
-        prices=prices_of(question.price),
+        prices=parse_prices(question.price, question.profiles),
         progress=question.progress,
     )
     chart: Chart = module.data_pareto(found, str(values.get("model.source")))
@@ -237,8 +238,7 @@ def plot(
         str | None,
         typer.Option(
             metavar="USD",
-            help="Price of a GPU-hour (pareto), of all GPUs (2.5) or of each "
-            "(h100-sxm5-80gb=2.5,...).",
+            help=f"Price of a GPU-hour (pareto), {PRICES}.",
             rich_help_panel="Data",
         ),
     ] = None,

@@ -1,24 +1,28 @@
 """What a number of tokens takes: steps, days, GPU-hours and money, each with its band."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zeroplan.errors import UsageError
+from zeroplan.errors import SpecError, UsageError
 from zeroplan.estimation.record import Budget, Estimate, StrategyEstimate
-from zeroplan.hardware import load_catalogue
+from zeroplan.hardware import Node, load_catalogue
 from zeroplan.records import replace
 from zeroplan.rows import significant
 from zeroplan.spec.run import ClusterChoice
 from zeroplan.units import GIGA, HOUR, MEGA, TERA
 
-__all__ = ["parse_price", "parse_tokens", "with_budget"]
+__all__ = ["Price", "parse_prices", "parse_tokens", "price_note", "price_of", "with_budget"]
 
 WORD: Final = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d{1,2})?)([kmbt]?)", re.IGNORECASE)
 SCALES: Final = {"": 1, "k": 1000, "m": MEGA, "b": GIGA, "t": TERA}
 MOST_USD: Final = 10**6
+PRICE_FORMS: Final = (
+    "USD per GPU-hour, one price for all GPUs (2.5) or one for each "
+    "(h100-sxm5-80gb=2.5,a100-sxm4-80gb=1.4)"
+)
 MOST_TOKENS: Final = 10**18
 
 NAMED: Final = 4
@@ -47,27 +51,45 @@ def parse_tokens(text: str) -> int:
     return tokens
 
 
-def parse_price(text: str | None) -> float | None:
-    """Read a price of a GPU-hour. [USD/h]
+def parse_prices(text: str | None, profiles: Path | None) -> dict[str, float]:
+    """Read prices of a GPU-hour by GPU; the empty name stands for all of them. [USD/h]
 
     Raises
     ------
     UsageError
-        The text is no number above 0.
+        A price is no number above 0, or it is not clear which GPU's it is.
     """
-    if text is None:
-        return None
+    found: dict[str, float] = {}
+    for part in () if text is None else text.split(","):
+        gpu, named, usd = part.strip().rpartition("=")
+        price = _usd(usd)
+        if price is None or gpu in found:
+            fault = "that is no price" if price is None else "two prices for the same GPUs"
+            raise UsageError(f"--price = {text!r}: {fault}; use {PRICE_FORMS}.")
+        if named:
+            _verify_gpu(gpu, part, profiles)
+        found[gpu] = price
+    return found
+
+
+def _usd(text: str) -> float | None:
     try:
         price = float(text.removeprefix("$"))
     except ValueError:
-        price = 0.0
-    if not 0 < price <= MOST_USD:
-        raise UsageError(f"--price = {text!r}: use USD per GPU-hour, a number such as 2.5.")
-    return price
+        return None
+    return price if 0 < price <= MOST_USD else None
+
+
+def _verify_gpu(gpu: str, part: str, profiles: Path | None) -> None:
+    """Refuse the price of a GPU that nobody knows, which would be left aside in silence."""
+    try:
+        load_catalogue(profiles).gpu(gpu)
+    except SpecError as error:
+        raise UsageError(f"--price = {part.strip()!r}: {error}") from None
 
 
 def with_budget(
-    answer: Estimate, tokens: int, usd_per_gpu_hour: float | None, profiles: Path | None
+    answer: Estimate, tokens: int, prices: Mapping[str, float], profiles: Path | None
 ) -> Estimate:
     """Return an answer whose strategies say what so many tokens take.
 
@@ -77,15 +99,14 @@ def with_budget(
         The answer for one step.
     tokens
         Tokens to train on.
-    usd_per_gpu_hour
-        Price; without one it is the node type's, where its profile has one. [USD/h]
+    prices
+        USD per GPU-hour by GPU, the empty name for all; without one it is the node type's, where
+        its profile has one.
     profiles
         Folder whose hardware profiles come before the shipped ones.
     """
     cluster = answer.inputs.cluster
-    price = _known_price(cluster, profiles)
-    if usd_per_gpu_hour is not None:
-        price = Price(usd_per_gpu_hour, "as given")
+    price = price_of(cluster, prices, profiles)
     training, gpus = answer.inputs.training, cluster.gpus
     sequences = training.micro_batch_size * training.gradient_accumulation_steps * gpus
     steps = ceil(tokens / (sequences * (training.sequence_length or 1)))
@@ -99,11 +120,11 @@ def with_budget(
 def _notes(cluster: ClusterChoice, price: Price | None, profiles: Path | None) -> Iterator[str]:
     yield "Tokens take their training steps alone: evaluation, checkpoints and restarts are not in it."
     if price is not None:
-        yield f"A GPU-hour costs {significant(price.usd_per_gpu_hour)} USD: {price.source}."
+        yield price_note(price)
         return
     nodes = _priced_nodes(cluster.gpu or "", profiles)
     named = f", or name a node type with a known one: {', '.join(nodes[:NAMED])}" if nodes else ""
-    yield f"No cost: give --price in USD per GPU-hour{named}."
+    yield f"No cost on {cluster.node or cluster.gpu}: give --price in USD per GPU-hour{named}."
 
 
 def _budget(
@@ -131,8 +152,32 @@ def _budget(
     )
 
 
-def _known_price(cluster: ClusterChoice, profiles: Path | None) -> Price | None:
-    """Return what the node type that is named costs, where its profile says so."""
+def price_of(
+    cluster: ClusterChoice, prices: Mapping[str, float], profiles: Path | None
+) -> Price | None:
+    """Return what a GPU-hour of a cluster costs: as given, or else as its node type's profile says.
+
+    Parameters
+    ----------
+    cluster
+        The cluster, its GPU filled in.
+    prices
+        USD per GPU-hour by GPU; the empty name stands for all of them.
+    profiles
+        Folder whose hardware profiles come before the shipped ones.
+    """
+    gpu = cluster.gpu or ""
+    if gpu in prices:
+        return Price(prices[gpu], f"as given for {gpu}")
+    return Price(prices[""], "as given") if "" in prices else _node_price(cluster, profiles)
+
+
+def price_note(price: Price) -> str:
+    """Say what a GPU-hour costs, and who says so."""
+    return f"A GPU-hour costs {significant(price.usd_per_gpu_hour)} USD: {price.source}."
+
+
+def _node_price(cluster: ClusterChoice, profiles: Path | None) -> Price | None:
     if cluster.node is None:
         return None
     catalogue = load_catalogue(profiles)
@@ -141,7 +186,17 @@ def _known_price(cluster: ClusterChoice, profiles: Path | None) -> Price | None:
         return None
     source = catalogue.sources()[node.usd_per_hour.source].title
     read = f", {node.price_date}" if node.price_date else ""
-    return Price(node.usd_per_hour.value / node.gpus.value, f"{node.id}{read} ({source})")
+    said = f"{node.id}{read} ({source}){_other_network(cluster, node)}"
+    return Price(node.usd_per_hour.value / node.gpus.value, said)
+
+
+def _other_network(cluster: ClusterChoice, node: Node) -> str:
+    """Say where the links asked for are not those that the node's price is for."""
+    several = cluster.gpus > (cluster.gpus_per_node or node.gpus.value)
+    links = [(cluster.intra_link, node.intra_link)]
+    links += [(cluster.link, node.node_link)] if several else []
+    others = [(own.value, asked) for asked, own in links if asked not in (None, own.value)]
+    return "".join(f"; with its own {own} rather than {asked}" for own, asked in others)
 
 
 def _priced_nodes(gpu: str, profiles: Path | None) -> list[str]:

@@ -21,6 +21,7 @@ from zeroplan.spec.run import ClusterChoice, Run, Strategy, TrainingChoice
 from zeroplan.spec.verify import verify
 
 __all__ = [
+    "DEFAULT_GPU",
     "Question",
     "elsewhere",
     "named_gpu",

@@ -38,7 +38,8 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError:
         raise SpecError(f"{path}: not a text in UTF-8; save it as one.") from None
     except (OSError, ValueError) as error:
-        raise SpecError(f"{path}: {getattr(error, 'strerror', None) or error}.") from None
+        why = getattr(error, "strerror", None) or error
+        raise SpecError(f"{path}: {why}; give the path of a trainer's configuration.") from None
 
 
 def parse(text: str, language: str, place: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
@@ -26,6 +28,16 @@ PROFILES_VARIABLE: Final = "ZEROPLAN_PROFILES"
 
 FOLDERS: Final[dict[type[Profile], str]] = {Gpu: "gpus", Link: "links", Node: "nodes"}
 """Where the profiles of each record lie."""
+
+
+NAMED: Final = 4
+"""Ids that a message suggests. [count]"""
+
+SPOKEN: Final = (
+    (re.compile("infiniband"), "ib"),
+    (re.compile(r"(?<!\d)(\d+)[- ]?g(?:bit|bps|ig|b)?(?:/s|e)?(?![a-z0-9])"), r"\1g"),
+)
+"""How people write what an id has in short: InfiniBand is ib, 100GbE and 100 Gbit/s are 100g."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +100,16 @@ class Catalogue:
                     if isinstance(profile, record):
                         return profile
         kind = record.__name__.lower()
-        message = f"{kind} {profile_id!r} is not known.{suggestion(profile_id, self._ids(record))}"
-        raise SpecError(message)
+        known = self.usual_gpu_ids() if kind == "gpu" else self._ids(record)
+        raise SpecError(f"{kind} {profile_id!r} is not known.{suggestion(profile_id, known)}")
+
+    def usual_gpu_ids(self) -> tuple[str, ...]:
+        """List the known GPUs, those first that most node types have; it reads all of those."""
+        having = Counter[str]()
+        for node_id in self.node_ids():
+            with suppress(SpecError):  # another profile's fault is not what is asked
+                having[self.node(node_id).gpu.value] += 1
+        return tuple(sorted(self.gpu_ids(), key=lambda gpu_id: -having[gpu_id]))
 
     def _ids(self, record: type[Profile]) -> tuple[str, ...]:
         paths = (
@@ -150,11 +170,25 @@ def usual_link(alias: str, gpu: Gpu, catalogue: Catalogue) -> Link:
 
 
 def suggestion(word: str, ids: Iterable[str]) -> str:
-    """Suggest the ids that begin with the word, else the closest one."""
-    beginning = [repr(known) for known in ids if known.startswith(word.lower())]
-    if beginning and word:
-        return f" Perhaps you meant {' or '.join(beginning)}?"
-    return perhaps(word.lower(), ids) or " `zeroplan hardware list` shows all."
+    """Suggest the ids that begin with the word, or a part of which does, else the closest one."""
+    known, plain = tuple(ids), word.lower()
+    written = plain
+    for pattern, short in SPOKEN:
+        written = pattern.sub(short, written)
+    every = "`zeroplan hardware list` shows all."
+    likely = _beginning(plain, known) or _beginning(written, known)
+    if likely:
+        others = f" {every}" if len(likely) > NAMED else ""
+        return f" Perhaps you meant {' or '.join(map(repr, likely[:NAMED]))}?{others}"
+    return perhaps(plain, known) or perhaps(written, known) or f" {every}"
+
+
+def _beginning(word: str, ids: tuple[str, ...]) -> list[str]:
+    """Return the id itself, else those that begin with a word, else those a part of which does."""
+    if len(word) <= 1 or word in ids:
+        return [word] if word in ids else []
+    whole = [each for each in ids if each.startswith(word)]
+    return whole or [each for each in ids if any(p.startswith(word) for p in each.split("-"))]
 
 
 def _shipped() -> Path:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from zeroplan.estimation.budget import Price, price_note
 from zeroplan.estimation.record import Estimate
 from zeroplan.report.terminal import PROSE_WIDTH, Page, command_text, prose, table_text
 from zeroplan.rows import readable, significant
@@ -30,9 +31,10 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
     parts = [prose(_summary(found), on), *(table_text(each, sheet) for each in tables(found))]
     if command:
         parts.append(f"Look closer:\n{command_text(command, on)}")
-    refused = [f"- {each.plans:,} more plans cannot be: {each.why}" for each in found.refused]
-    if refused:
-        parts.append(prose(("Notes", *refused), on))
+    refused = (f"{each.plans:,} more plans cannot be: {each.why}" for each in found.refused)
+    notes = [f"- {note}" for note in (*_prices(found), *refused)]
+    if notes:
+        parts.append(prose(("Notes", *notes), on))
     return "\n".join(parts)
 
 
@@ -54,6 +56,16 @@ def _summary(found: Search) -> Iterator[str]:
     )
     if best.usd_per_million_tokens is not None:
         yield f"{significant(best.usd_per_million_tokens)} USD per million tokens."
+
+
+def _prices(found: Search) -> dict[str, None]:
+    """Say what a GPU-hour of each plan that is shown costs, each price once."""
+    shown = (*found.best, *found.frontier, *(miss.choice for miss in found.near_misses))
+    return dict.fromkeys(
+        price_note(Price(each.price_usd_per_gpu_hour, each.price_source or ""))
+        for each in shown
+        if each.price_usd_per_gpu_hour is not None
+    )
 
 
 def _named(choice: Choice, told: Estimate | None) -> str:

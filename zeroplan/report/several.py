@@ -37,14 +37,25 @@ def _winners(told: Comparison) -> Iterator[str]:
     frugal = told.best(lambda _, found: found.time.tokens_per_second_per_gpu or 0.0)
     if frugal is not None and frugal != fastest:
         yield f"Most per GPU: {_row(*frugal)}."
+    yield from _cheapest(told, fastest)
+
+
+def _cheapest(told: Comparison, fastest: tuple[Answered, StrategyEstimate]) -> Iterator[str]:
+    """Name what is cheapest, and say where others were no match for want of a price."""
     cheapest = told.best(lambda _, found: -(_usd(found) or float("inf")))
-    if cheapest is not None and (usd := _usd(cheapest[1])) is not None:
-        paid = f"{significant(usd)} USD per million tokens"
-        yield (
-            f"It is also the cheapest: {paid}."
-            if cheapest == fastest
-            else (f"Cheapest: {_row(*cheapest)}, {paid}.")
-        )
+    if cheapest is None or (usd := _usd(cheapest[1])) is None:
+        return
+    paid = f"{significant(usd)} USD per million tokens"
+    fitting = [(each.values, _usd(found) is not None) for each, found in told.rows() if found.fits]
+    every, priced = (len({each for each, has in fitting if has >= wanted}) for wanted in (0, 1))
+    what = "cheapest"
+    if priced < every:
+        what = "only one with a price" if priced == 1 else "cheapest of those with a price"
+    yield (
+        f"It is also the {what}: {paid}."
+        if cheapest == fastest
+        else f"{what.capitalize()}: {_row(*cheapest)}, {paid}."
+    )
 
 
 def _usd(found: StrategyEstimate) -> float | None:

@@ -63,7 +63,8 @@ def plan(
         fastest (tokens per second of all GPUs), cheapest (USD per token), fewest-gpus, or
         most-headroom.
     prices
-        USD per GPU-hour by GPU profile; the empty name stands for all GPUs.
+        USD per GPU-hour by GPU profile; the empty name stands for all GPUs. Without one it is the
+        node type's, where its profile has one.
     allow_tight
         Whether plans within the uncertainty of the memory's limit count as fitting.
     global_batch_size
@@ -143,7 +144,7 @@ def _look(space: Space, prices: Prices, family: Family, *, tight: bool) -> Remem
         (
             Remembered(refused={each.why: each.plans})
             if isinstance(each, Refusal)
-            else remembered(each, prices, tight=tight)
+            else remembered(each, prices, tight=tight, profiles=space.profiles)
         )
         for each in blocks(space, family, races=partial(races, tight=tight))
     )

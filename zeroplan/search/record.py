@@ -45,6 +45,9 @@ class Choice:
     """Of all GPUs together."""
     model_flops_utilization: float
     gpu_hours_per_million_tokens: float
+    price_usd_per_gpu_hour: float | None
+    """As given, else that of the node type; None where no price is known."""
+    price_source: str | None
     usd_per_million_tokens: float | None
     """None where no price is known."""
 
@@ -73,8 +76,8 @@ class Search:
     best: tuple[Choice, ...]
     """Best first, at most one for each structure and machine."""
     frontier: tuple[Choice, ...]
-    """Plans than which none is both faster and on fewer GPUs, or less expensive by the hour where
-    prices are known."""
+    """Plans than which none is both faster and on fewer GPUs, or, of those whose price is known,
+    where there are any, less expensive by the hour."""
     near_misses: tuple[NearMiss, ...]
     estimate: Estimate | None
     """The whole answer for the best."""

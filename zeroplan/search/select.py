@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from zeroplan.errors import SpecError
+from zeroplan.estimation.budget import price_of
 from zeroplan.estimation.many import VERDICTS
 from zeroplan.records import dataclass, field
 from zeroplan.rows import readable
@@ -82,7 +84,9 @@ def _fits(verdict: Any, *, tight: bool) -> Any:
     return verdict <= (1 if tight else 0)
 
 
-def remembered(block: Block, prices: Prices, *, tight: bool) -> Remembered:
+def remembered(
+    block: Block, prices: Prices, *, tight: bool, profiles: Path | None = None
+) -> Remembered:
     """Keep the fastest and the roomiest plan of each machine, and the fastest that is too large.
 
     Within a block all plans have the same number of GPUs, and on one machine the same price by the
@@ -98,8 +102,8 @@ def remembered(block: Block, prices: Prices, *, tight: bool) -> Remembered:
     return Remembered(
         plans=int(fits.size),
         fitting=int(fits.sum()),
-        choices=tuple(_choice(block, place, prices) for place in sorted(kept)),
-        near_misses=tuple(_choice(block, place, prices) for place in missed),
+        choices=tuple(_choice(block, place, prices, profiles) for place in sorted(kept)),
+        near_misses=tuple(_choice(block, place, prices, profiles) for place in missed),
     )
 
 
@@ -112,17 +116,17 @@ def _highest(values: Any, among: Any) -> Iterator[int]:
             yield int(place * shown.shape[-1] + machine)
 
 
-def _choice(block: Block, place: int, prices: Prices) -> Choice:
+def _choice(block: Block, place: int, prices: Prices, profiles: Path | None) -> Choice:
     figures, gpus = block.figures, block.gpus
-    gpu = block.machines.questions[place % figures.verdict.shape[-1]].gpu.id
+    question = block.machines.questions[place % figures.verdict.shape[-1]]
     at: Callable[[Any], Any] = lambda values: values.flat[place].item()  # noqa: E731
     speed = at(figures.tokens_per_second_per_gpu)
     hours = MEGA / speed / HOUR
-    price = prices.get(gpu, prices.get(""))
+    price = price_of(question.run.cluster, prices, profiles)
     device, usable = int(at(figures.device_bytes)), int(at(figures.usable_bytes))
     return Choice(
         keys=block.keys(place),
-        gpu=gpu,
+        gpu=question.gpu.id,
         gpus=gpus,
         verdict=VERDICTS[at(figures.verdict)],
         device_bytes=device,
@@ -135,7 +139,9 @@ def _choice(block: Block, place: int, prices: Prices) -> Choice:
         tokens_per_second=speed * gpus,
         model_flops_utilization=at(figures.model_flops_utilization),
         gpu_hours_per_million_tokens=hours,
-        usd_per_million_tokens=None if price is None else hours * price,
+        price_usd_per_gpu_hour=price and price.usd_per_gpu_hour,
+        price_source=price and price.source,
+        usd_per_million_tokens=price and hours * price.usd_per_gpu_hour,
     )
 
 
@@ -156,15 +162,20 @@ def _cost(each: Choice) -> float:
     if each.usd_per_million_tokens is None:
         raise SpecError(
             f"no price is known for {each.gpu}: give it in USD per GPU-hour, as in "
-            f"--price {each.gpu}=2.50."
+            f"--price {each.gpu}=2.50, or name node types whose profile has one."
         )
     return each.usd_per_million_tokens
 
 
 def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
-    """Return the plans than which none is faster for as few GPUs, or as little money by the hour."""
+    """Return the plans than which none is faster for as few GPUs, or as little money by the hour.
+
+    Money and GPUs do not compare: plans without a price are left out where others have one.
+    """
+    every = list(choices)
+    rated = [each for each in every if each.usd_per_million_tokens is not None] or every
     found: list[Choice] = []
-    for each in sorted(choices, key=lambda each: (rent(each), -each.tokens_per_second)):
+    for each in sorted(rated, key=lambda each: (rent(each), -each.tokens_per_second)):
         if not found or each.tokens_per_second > found[-1].tokens_per_second:
             found.append(each)
     return tuple(found)

@@ -1,5 +1,6 @@
 """From what a user calls a model (a preset, a path, a size) to its description."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -37,7 +38,8 @@ def load_architecture(source: str | Path, *, relative_to: Path | None = None) ->
     path = (relative_to or Path()) / word
     if isinstance(source, Path) or _is_there(path) or path.suffix == ".json":
         return architecture_of(read_config(path), str(path), _name(path))
-    close = perhaps(word.rsplit("/", 1)[-1].lower(), list_presets())
+    name = word.rsplit("/", 1)[-1].lower()
+    close = perhaps(name, list_presets()) or _sized_part(name)
     raise SpecError(
         f"model {word!r}: not a preset, a path or a size.{close}"
         " Give a preset (llama-3.1-8b), the path to a config.json, or a size (70b)."
@@ -88,6 +90,12 @@ def _sized(size: str) -> Architecture:
     )
     found = architecture_of(shape.config, f"size {size!r}", f"llama-like-{size}")
     return replace(found, assumptions=(note, *found.assumptions))
+
+
+def _sized_part(name: str) -> str:
+    """Suggest the size that stands in a name such as 70b-instruct."""
+    sizes = [part for part in re.split("[-_ ]", name) if is_size(part)]
+    return f" Perhaps you meant {sizes[0]!r}?" if sizes else ""
 
 
 def _is_there(path: Path) -> bool:

@@ -6,6 +6,7 @@ could do this, but building one model takes longer than all of `estimate` may ta
 
 import json
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -159,10 +160,11 @@ def _accepted(dotted: str, value: object, shown: str) -> object:
 
 
 def _likely_key(dotted: str) -> str:
-    """Suggest a key: the same name in another table, else one that looks like it."""
+    """Suggest a key: the same name in another table, else one that looks like it in any."""
     name = dotted.rpartition(".")[2]
-    namesakes = [known for known, key in keys().items() if key.name == name]
-    return perhaps(namesakes[0], namesakes) if namesakes else perhaps(dotted, keys())
+    named = {key.name: known for known, key in keys().items()}
+    likely = [name] if name in named else get_close_matches(name, named, n=1)
+    return f" Perhaps you meant {named[likely[0]]!r}?" if likely else perhaps(dotted, keys())
 
 
 def _shown(value: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from zeroplan.errors import SpecError
+from zeroplan.errors import SpecError, perhaps
 from zeroplan.rows import plain
 from zeroplan.spec.hints import AUTO
 from zeroplan.spec.reading import checked, flatten, keys, read_run
@@ -48,8 +48,17 @@ def load_spec(file: str | Path | None = None, /, **overrides: object) -> Run:
 
 
 def by_dotted_key(values: Mapping[str, object]) -> dict[str, object]:
-    """Return values by bare name under their dotted keys; `model` is `model.source`."""
+    """Return values by bare name under their dotted keys; `model` is `model.source`.
+
+    Raises
+    ------
+    SpecError
+        A bare name is no key's.
+    """
     named = {"model": "model.source"} | {key.name: dotted for dotted, key in keys().items()}
+    unknown = next((name for name in values if name not in named and "." not in name), None)
+    if unknown is not None:
+        raise SpecError(f"{unknown}: unknown key.{perhaps(unknown, named)}")
     return {named.get(name, name): value for name, value in values.items()}
 
 
@@ -106,7 +115,10 @@ def _text(file: str | Path) -> str:
             raise SpecError(f"{file}: too long for a spec; at most {MAX_BYTES} bytes.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise SpecError(f"{file}: {error.strerror}.") from None
+        raise SpecError(
+            f"{file}: {error.strerror}; give the path of a spec in TOML, such as `zeroplan estimate "
+            "--model 8b --show-spec` prints."
+        ) from None
     except UnicodeDecodeError:
         raise SpecError(f"{file}: not a text file; a spec is TOML in UTF-8.") from None
 

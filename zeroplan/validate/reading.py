@@ -51,7 +51,10 @@ def _document(path: Path) -> dict[str, Any]:
             raise SpecError(f"{path}: too long for a record; at most {MOST_BYTES} bytes.")
         values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
     except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}.") from None
+        raise SpecError(
+            f"{path}: {error.strerror}; give the path of a record, as `zeroplan validate --record` "
+            "writes it."
+        ) from None
     except (ValueError, RecursionError) as error:
         reason = str(error) or "nested too deeply"
         raise SpecError(f"{path}: not JSON, or cut short: {reason}.") from None

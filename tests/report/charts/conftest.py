@@ -267,6 +267,8 @@ def _pareto(count: int, scale: float, context: str) -> Made:
             tokens_per_second=scale * rate * 1e4 * 1.9**place,
             model_flops_utilization=0.4,
             gpu_hours_per_million_tokens=1.0,
+            price_usd_per_gpu_hour=None,
+            price_source=None,
             usd_per_million_tokens=None,
         )
         for rate in (1.0, 0.7)

@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
             raise SpecError(f"{path}: more than {MAX_BYTES} bytes; cut a part of the run out.")
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}.") from None
+        raise SpecError(f"{path}: {error.strerror}; give the path of a training log.") from None
     except ValueError:
         raise SpecError(f"{str(path)!r}: not the name of a file.") from None
     return text

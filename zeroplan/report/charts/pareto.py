@@ -106,7 +106,11 @@ def data_pareto(found: Search, model: str) -> ParetoChart:
         context=" · ".join(parts),
         priced=priced,
         frontier=found.frontier,
-        others=tuple(each for each in found.best if id(each) not in on),
+        others=tuple(
+            each
+            for each in found.best
+            if id(each) not in on and (each.usd_per_million_tokens is not None) == priced
+        ),
     )
 
 
