@@ -11,8 +11,10 @@ from zeroplan.spec.run import Run
 __all__ = ["answer_text"]
 
 LEGEND: Final = (
-    "States are what a GPU owns, live or not; activations and buffers are those at the peak, which "
-    "is of tensors. Device adds what the allocator keeps, the CUDA context and NCCL."
+    "The peak is the most that tensors take at once; activations and buffers are what lives then. "
+    "Parameters, gradients and Adam states are what a GPU owns, whether or not all of it lives then, "
+    "so that a row need not add up to its peak. Device adds what the allocator keeps, the CUDA "
+    "context and NCCL. Exposed is the communication that the GPU waits for."
 )
 
 
