@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.estimation.record import Assumption, Estimate, StrategyEstimate, Verdict
+from zeroplan.records import replace
 from zeroplan.rows import plain, readable, significant
 from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.applies import applies
@@ -31,7 +32,7 @@ def verdicts(answer: Estimate) -> Iterator[str]:
             yield f"{word}: {', '.join(named)}."
     yield from _hosts(answer)
     if answer.fastest is not None:
-        yield _fastest(answer.fastest)
+        yield from _fastest(answer, answer.fastest)
     elif not answer.fits:
         yield _nearest(answer)
 
@@ -101,14 +102,26 @@ def _hosts(answer: Estimate) -> Iterator[str]:
         )
 
 
-def _fastest(each: StrategyEstimate) -> str:
+def _fastest(answer: Estimate, fastest: StrategyEstimate) -> Iterator[str]:
+    """Name the fastest; one that is tight above the limit is not said to fit."""
+    if (fastest.memory.headroom_bytes or 0) >= 0:
+        yield _told(fastest, "Fastest that fits")
+        return
+    yield _told(fastest, "Fastest, but above the limit")
+    others = tuple(each for each in answer.estimates if (each.memory.headroom_bytes or 0) >= 0)
+    best = replace(answer, estimates=others).fastest
+    if best is not None:
+        yield _told(best, "Fastest that fits")
+
+
+def _told(each: StrategyEstimate, what: str) -> str:
     time = each.time
     seconds = f"{significant(time.step_seconds or 0)} s per step"
     if time.low_seconds is not None and time.high_seconds is not None:
         seconds += f" ({significant(time.low_seconds)} to {significant(time.high_seconds)} s)"
     bound = (time.bound_by or "an unknown part").replace("_", " ")
     tight = " (tight)" if each.verdict == "tight" else ""
-    sentence = f"Fastest that fits: {each.strategy}{tight}, {seconds}, bound by {bound}"
+    sentence = f"{what}: {each.strategy}{tight}, {seconds}, bound by {bound}"
     if time.exposed_communication_seconds is None or not each.communication.wire_bytes:
         return f"{sentence}."
     exposed = significant(time.exposed_communication_seconds)
