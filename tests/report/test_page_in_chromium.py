@@ -203,6 +203,14 @@ def test_a_tight_plan_says_within_what(
     assert f"GiB, probably {likely} ({' to '.join(ends)}); " in said
 
 
+def test_where_all_that_may_fit_is_above_the_limit_nothing_is_called_fitting(
+    probed: dict[str, Any],
+) -> None:
+    told = probed["found"][2]["verdict"]
+    assert re.match(r"Nothing fits for sure\. \w+ is tight on 8 GPUs", told)
+    assert "probably does not fit" in told
+
+
 def test_the_address_holds_what_was_changed(probed: dict[str, Any]) -> None:
     assert probed["found"][1]["hash"] == "#what-if&gpus=32&link=ethernet-10g"
     assert probed["found"][6]["hash"] == "#what-if&tokens=300"

@@ -253,7 +253,8 @@
       }
     }
     const verdict = document.getElementById("what-if-verdict");
-    verdict.textContent = sentence(chosen);
+    const unsure = !named && chosen && !belowLimit(chosen);
+    verdict.textContent = (unsure ? "Nothing fits for sure. " : "") + sentence(chosen);
     verdict.className = `verdict ${chosen ? chosen.verdict ?? "" : "does_not_fit"}`;
     showFields();
     showCosts(plans, chosen);

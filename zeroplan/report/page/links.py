@@ -43,7 +43,7 @@ def longer(then: Spent, now: Spent, named: str = "") -> str:
     return (
         f"about {significant(then.step / now.step, 2)} times as long{named} "
         f"({significant(then.step, 2)} s, {significant(then.low, 2)} to "
-        f"{significant(then.high, 2)} s in eight cases of ten, not {significant(now.step)} s)"
+        f"{significant(then.high, 2)} s in eight cases of ten)"
     )
 
 
@@ -80,9 +80,10 @@ def _compared(grid: Grid) -> str:
         for place, (name, then) in enumerate(zip(names, found, strict=True))
         if now and then and place != at
     ]
-    if not times:
+    if not times or not now:
         return ""
-    return f"Compared with {names[at]}, a step of {strategy} is {', '.join(times)}."
+    here = f"{names[at]} ({significant(now.step)} s)"
+    return f"Compared with {here}, a step of {strategy} is {', '.join(times)}."
 
 
 def _link_table(grid: Grid) -> Table:

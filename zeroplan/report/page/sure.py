@@ -53,7 +53,8 @@ def _memory(gpu: Gpu, catalogue: Catalogue) -> list[str]:
             "all-gathers and reduce-scatters fill pools beside that of the computation. The pools "
             "reach their highest levels at different moments, so together they hold more than is live "
             f"at the peak. The allocator keeps about {percent:.0f} % more than those levels, between "
-            f"{percent - spread:.0f} and {percent + spread:.0f} % within the margin; from {source}."
+            f"{percent - spread:.0f} and {percent + spread:.0f} % within the margin; from {source}. "
+            "Replays that keep more lie beyond the margin: near the limit, replay yours."
         ),
         (
             "The margin is that spread and what is not sure of the context and of NCCL, added up. A "
@@ -87,11 +88,12 @@ def _device_row(each: StrategyEstimate, gpu: Gpu) -> tuple[Cell, ...]:
     low, high, limit = (
         significant(size / GIB) for size in (device - margin, device + margin, usable)
     )
-    sizes = (
-        allocated, parts.pools_bytes, parts.kept_bytes, parts.context_bytes, parts.nccl_bytes, device,
-    )  # fmt: skip
+    apart = round(parts.pools_bytes / GIB, 2)  # below that it is rounding to whole segments
+    sizes = (parts.kept_bytes, parts.context_bytes, parts.nccl_bytes, device)
     return (
         each.strategy,
+        allocated / GIB,
+        apart,
         *(size / GIB for size in sizes),
         f"+/-{significant(margin / GIB)}",
         f"{words}: {low} to {high} of {limit}",
