@@ -213,18 +213,20 @@ def test_where_all_that_may_fit_is_above_the_limit_nothing_is_called_fitting(
 
 def test_the_address_holds_what_was_changed(probed: dict[str, Any]) -> None:
     assert probed["found"][1]["hash"] == "#what-if&gpus=32&link=ethernet-10g"
+    changed = "gpus=8&batch_size=4&sequence_length=8192"
+    assert probed["found"][2]["hash"] == f"#what-if&{changed}"
     assert probed["found"][6]["hash"] == "#what-if&tokens=300"
 
 
 def test_an_address_with_answers_is_read(html: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(html)
-    fragment = "what-if&gpus=32&link=ethernet-10g&strategy=zero2&price=2"
+    fragment = "what-if&gpus=32&link=ethernet-10g&batch_size=4&strategy=zero2&price=2"
     document, console = _chromium(page, "--dump-dom", fragment=fragment)
     assert console == ""
     told = document.partition('id="what-if-verdict"')[2].partition("</p>")[0]
     assert "zero2 " in told
-    assert "on 32 GPUs in nodes joined by TCP over 10 Gbit/s Ethernet" in told
+    assert "on 32 GPUs in nodes joined by TCP over 10 Gbit/s Ethernet, 4 x 4,096 tokens" in told
     assert "at 2 USD per GPU-hour" in told
 
 

@@ -188,7 +188,8 @@
 
   const FIELDS = ["price", "tokens"];
   const OPENS = "what-if&";  // a fragment that holds answers to other questions begins so
-  const short = (key) => key.split(".")[1];
+  // Without "micro_": after an ampersand, HTML that does not escape it would read a Greek letter.
+  const short = (key) => key.split(".")[1].replace("micro_", "");
 
   // The controls that are not as in the question, in the address: a link can be sent on.
   const write = () => {
