@@ -262,6 +262,14 @@ def test_a_phone_is_wide_enough(probed: dict[str, Any]) -> None:
     assert probed["overlapping"] == []
 
 
+def test_a_table_that_goes_on_beyond_the_screen_says_so(probed: dict[str, Any]) -> None:
+    """Its first column stays, and no head breaks inside a word."""
+    assert any(goes_on for goes_on, *_ in probed["tables"])
+    for goes_on, told, first, breaks in probed["tables"]:
+        assert told == goes_on
+        assert (first, breaks) == ("sticky", "none")
+
+
 def test_python_draws_first_what_the_script_then_keeps(html: str, tmp_path: Path) -> None:
     """Without the script the page shows the same cells and bars as with it."""
     page = tmp_path / "page.html"
