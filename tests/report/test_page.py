@@ -169,6 +169,8 @@ def test_the_embedded_grid_is_what_single_estimates_say(page: str) -> None:
             place = place * len(axis) + axis.index(values.get(key, each.strategy))
         assert told["verdicts"][place] == each.verdict
         for name, column in told["figures"].items():
+            if name == "half_band_bytes":
+                continue
             there = getattr(each.memory if name.endswith("bytes") else each.time, name)
             assert column[place] == pytest.approx(there, rel=1e-8)
     assert told["usable_bytes"] == each.memory.usable_bytes
@@ -191,7 +193,7 @@ def test_a_grid_offers_what_lies_around_the_question() -> None:
     )
     assert found.axes["cluster.gpus"] == (1, 2, 4, 8, 16, 32, 64)
     assert found.axes["training.sequence_length"] == (2048, 4096)  # Llama 2 ends at 4,096
-    assert found.axes["cluster.link"][0] == "nvlink4"
+    assert found.axes["cluster.link"][0] == "ib-ndr400"
     assert len(found.axes["cluster.link"]) > 4
 
 
@@ -279,8 +281,10 @@ def test_the_page_says_in_short_what_readers_ask(page: str, answer: Estimate) ->
     assert f"zero3 takes {needed} of {usable} GiB at its peak ({memory.peak_moment}): " in told
     assert f"optimizer states {significant(memory.peak_breakdown_bytes.optimizer / GIB)}" in told
     slow = estimate(**KEYS | {"link": "ethernet-10g"}, strategy="zero3").estimates[0].time
-    longer = significant((slow.step_seconds or 0) / (time.step_seconds or 1))
-    assert f"a step takes {longer} times as long with zero3" in told
+    longer = significant((slow.step_seconds or 0) / (time.step_seconds or 1), 2)
+    ends = (significant(end or 0, 2) for end in (slow.low_seconds, slow.high_seconds))
+    assert f"a step takes about {longer} times as long with zero3" in told
+    assert f"{' to '.join(ends)} s in eight cases of ten" in told
     assert f"between {significant(time.low_seconds or 0)} and " in told
 
 

@@ -1,21 +1,12 @@
 """An answer for a person: two tables and what they mean."""
 
-from typing import Final
-
 from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.tables import tables
 from zeroplan.report.terminal import Page, prose, table_text
-from zeroplan.report.words import assumptions, defaults, precisions, trained, verdicts
+from zeroplan.report.words import LEGEND, assumptions, defaults, precisions, trained, verdicts
 from zeroplan.spec.run import Run
 
 __all__ = ["answer_text"]
-
-LEGEND: Final = (
-    "The peak is the most that tensors take at once; activations and buffers are what lives then. "
-    "Parameters, gradients and Adam states are what a GPU owns, whether or not all of it lives then, "
-    "so that a row need not add up to its peak. Device adds what the allocator keeps, the CUDA "
-    "context and NCCL. Exposed is the communication that the GPU waits for."
-)
 
 
 def answer_text(answer: Estimate, asked: Run, on: Page, *, wide: bool = False) -> str:

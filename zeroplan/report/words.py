@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zeroplan.estimation.record import Assumption, Estimate, StrategyEstimate, Verdict
+from zeroplan.records import replace
 from zeroplan.rows import plain, readable, significant
 from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.applies import applies
@@ -12,10 +13,18 @@ from zeroplan.spec.reading import flatten, keys
 from zeroplan.spec.run import Run
 from zeroplan.units import GIB
 
-__all__ = ["assumptions", "defaults", "precisions", "trained", "verdicts"]
+__all__ = ["LEGEND", "assumptions", "defaults", "precisions", "trained", "verdicts"]
 
 CHOSEN_BY_WORD: Final = ("cluster.link", "cluster.intra_link")
 """Keys whose words, such as ib, leave the generation to the GPU."""
+
+LEGEND: Final = (
+    "The peak is the most that tensors take at once; activations and buffers are what lives then. "
+    "Parameters, gradients and optimizer states are what a GPU owns, whether it lives then or not, so "
+    "that a row need not add up to its peak. Device adds what the allocator keeps, the CUDA "
+    "context and NCCL. Exposed is the communication that the GPU waits for."
+)
+"""What the tables of memory and time count."""
 
 
 def verdicts(answer: Estimate) -> Iterator[str]:
@@ -31,7 +40,7 @@ def verdicts(answer: Estimate) -> Iterator[str]:
             yield f"{word}: {', '.join(named)}."
     yield from _hosts(answer)
     if answer.fastest is not None:
-        yield _fastest(answer.fastest)
+        yield from _fastest(answer, answer.fastest)
     elif not answer.fits:
         yield _nearest(answer)
 
@@ -101,14 +110,26 @@ def _hosts(answer: Estimate) -> Iterator[str]:
         )
 
 
-def _fastest(each: StrategyEstimate) -> str:
+def _fastest(answer: Estimate, fastest: StrategyEstimate) -> Iterator[str]:
+    """Name the fastest; one that is tight above the limit is not said to fit."""
+    if (fastest.memory.headroom_bytes or 0) >= 0:
+        yield _told(fastest, "Fastest that fits")
+        return
+    yield _told(fastest, "Fastest, but above the limit")
+    others = tuple(each for each in answer.estimates if (each.memory.headroom_bytes or 0) >= 0)
+    best = replace(answer, estimates=others).fastest
+    if best is not None:
+        yield _told(best, "Fastest that fits")
+
+
+def _told(each: StrategyEstimate, what: str) -> str:
     time = each.time
     seconds = f"{significant(time.step_seconds or 0)} s per step"
     if time.low_seconds is not None and time.high_seconds is not None:
         seconds += f" ({significant(time.low_seconds)} to {significant(time.high_seconds)} s)"
     bound = (time.bound_by or "an unknown part").replace("_", " ")
     tight = " (tight)" if each.verdict == "tight" else ""
-    sentence = f"Fastest that fits: {each.strategy}{tight}, {seconds}, bound by {bound}"
+    sentence = f"{what}: {each.strategy}{tight}, {seconds}, bound by {bound}"
     if time.exposed_communication_seconds is None or not each.communication.wire_bytes:
         return f"{sentence}."
     exposed = significant(time.exposed_communication_seconds)

@@ -35,6 +35,8 @@
     return found;
   };
 
+  const mayFit = (each) => ["fits", "tight"].includes(each.verdict);
+  const belowLimit = (each) => mayFit(each) && each.device_bytes <= grid.usable_bytes;
   const words = (verdict) => (verdict === null ? "not possible" : verdict.replaceAll("_", " "));
   const span = (each) => `${figure(each.low_seconds)}-${figure(each.high_seconds)}`;
   const waits = (each) => (each.step_seconds === null ? null
@@ -43,6 +45,7 @@
   const cells = {
     verdict: (each) => words(each.verdict),
     device: (each) => figure(each.device_bytes, GIB),
+    margin: (each) => figure(each.half_band_bytes, GIB),
     peak: (each) => figure(each.peak_allocated_bytes, GIB),
     step: (each) => figure(each.step_seconds),
     band: (each) => (each.step_seconds === null ? "-" : span(each)),
@@ -96,16 +99,17 @@
     }
   };
 
-  const given = (name) => {
-    const value = document.getElementById(`give-${name}`).valueAsNumber;
-    return value > 0 ? value : null;
-  };
+  const field = (name) => document.getElementById(`give-${name}`);
+  const wrong = (name) => field(name).validity.badInput
+    || (field(name).value !== "" && !(field(name).valueAsNumber > 0));
+  const given = (name) => (field(name).value === "" || wrong(name) ? null
+    : field(name).valueAsNumber);
   const at = (key) => grid.axes[key][Number(controls[key].value)];
 
   // As zeroplan.estimation.budget does in Python: whole steps, times the step, GPUs and price.
   const costs = (each) => {
     const price = given("price"), tokens = given("tokens"), gpus = at("cluster.gpus");
-    if (each.step_seconds === null) return {};
+    if (!mayFit(each) || each.step_seconds === null) return {};
     const found = {};
     if (price) found.million = price * 1e6 / (3600 * each.tokens_per_second_per_gpu);
     if (tokens) {
@@ -138,20 +142,95 @@
 
   const paid = (each) => {
     const found = costs(each), parts = [];
-    if (found.million) parts.push(`${significant(found.million)} USD per million tokens`);
-    if (found.days) parts.push(`${significant(found.days)} days for all tokens`);
-    if (found.total) parts.push(`${significant(found.total)} USD`);
+    if (found.million) {
+      parts.push(`${significant(found.million)} USD per million tokens at `
+        + `${given("price").toLocaleString("en-US")} USD per GPU-hour`);
+    }
+    if (found.days) {
+      const usd = found.total ? ` and ${significant(found.total)} USD (${found.ends})` : "";
+      parts.push(`${significant(found.days)} days${usd} for `
+        + `${given("tokens").toLocaleString("en-US")} billion tokens`);
+    }
     return parts.length ? ` It takes ${parts.join(", ")}.` : "";
   };
 
+  const inOneNode = () => at("cluster.gpus") <= grid.gpus_per_node;
+  const count = (key) => at(key).toLocaleString("en-US");
+
+  // What was asked, so that a copy of the sentence and paper keep it.
+  const conditions = () => {
+    const gpus = at("cluster.gpus"), link = grid.names[at("cluster.link")];
+    const steps = grid.gradient_accumulation_steps;
+    return `on ${count("cluster.gpus")} GPU${gpus > 1 ? "s" : ""}`
+      + (inOneNode() ? " in one node" : ` in nodes joined by ${link}`)
+      + `, ${count("training.micro_batch_size")} x ${count("training.sequence_length")} `
+      + "tokens per GPU"
+      + (steps > 1 ? `, ${steps.toLocaleString("en-US")} micro-steps` : "");
+  };
+
+  const needs = (each) => {
+    const device = each.device_bytes, margin = each.half_band_bytes;
+    const told = `${figure(device, GIB)} of ${significant(grid.usable_bytes / GIB)} GiB`;
+    if (each.verdict !== "tight") return told;
+    return `${told}, probably ${belowLimit(each) ? "fits" : "does not fit"} `
+      + `(${figure(device - margin, GIB)} to ${figure(device + margin, GIB)})`;
+  };
+
   const sentence = (each) => {
-    if (!each) return "Nothing fits.";
-    if (each.verdict === null) return `${each.strategy} is not possible here.`;
-    return `${each.strategy} ${each.verdict === "tight" ? "is tight" : words(each.verdict)}: `
-      + `${figure(each.device_bytes, GIB)} of ${significant(grid.usable_bytes / GIB)} GiB, `
+    if (!each) return `Nothing fits ${conditions()}.`;
+    if (each.verdict === null) return `${each.strategy} is not possible ${conditions()}.`;
+    return `${each.strategy} ${each.verdict === "tight" ? "is tight" : words(each.verdict)} `
+      + `${conditions()}: ${needs(each)}; `
       + `${figure(each.step_seconds)} s per step (${figure(each.low_seconds)} to `
       + `${figure(each.high_seconds)} s), ${figure(waits(each))} % of it waiting for communication.`
       + paid(each);
+  };
+
+  const FIELDS = ["price", "tokens"];
+  const OPENS = "what-if&";  // a fragment that holds answers to other questions begins so
+  // Without "micro_": after an ampersand, HTML that does not escape it would read a Greek letter.
+  const short = (key) => key.split(".")[1].replace("micro_", "");
+
+  // The controls that are not as in the question, in the address: a link can be sent on.
+  const write = () => {
+    const told = new URLSearchParams();
+    for (const [key, control] of Object.entries(controls)) {
+      const asked = key === "sharding.strategy" ? "" : String(grid.asked[keys.indexOf(key)]);
+      if (control.value === asked) continue;
+      told.set(short(key), key === "sharding.strategy" ? control.value : at(key));
+    }
+    for (const name of FIELDS) {
+      const value = field(name).value;
+      if (value !== field(name).defaultValue && !wrong(name)) told.set(name, value);
+    }
+    const text = told.toString();
+    if (!text && !location.hash.startsWith(`#${OPENS}`)) return;
+    history.replaceState(null, "", text ? `#${OPENS}${text}` : "#what-if");
+  };
+
+  const read = () => {
+    if (!location.hash.startsWith(`#${OPENS}`)) return;
+    const told = new URLSearchParams(location.hash.slice(1 + OPENS.length));
+    for (const [key, control] of Object.entries(controls)) {
+      const place = grid.axes[key].findIndex((each) => String(each) === told.get(short(key)));
+      const asked = grid.asked[keys.indexOf(key)];
+      control.value = key === "sharding.strategy" ? grid.axes[key][place] ?? ""
+        : place < 0 ? asked : place;
+    }
+    for (const name of FIELDS) field(name).value = told.get(name) ?? field(name).defaultValue;
+    document.getElementById("what-if").scrollIntoView();
+  };
+
+  const showFields = () => {
+    for (const name of FIELDS) {
+      const message = document.getElementById(`wrong-${name}`);
+      message.hidden = !wrong(name);
+      for (const [mark, value] of [["aria-invalid", "true"], ["aria-describedby", message.id]]) {
+        if (wrong(name)) field(name).setAttribute(mark, value);
+        else field(name).removeAttribute(mark);
+      }
+    }
+    document.getElementById("told-link").hidden = !inOneNode();
   };
 
   const show = () => {
@@ -162,9 +241,9 @@
       control.parentElement.querySelector("output").textContent = told;
     }
     const plans = grid.axes["sharding.strategy"].map(plan);
-    const fitting = plans.filter((each) => ["fits", "tight"].includes(each.verdict));
-    const fastest = fitting.reduce(
+    const quickest = (some) => some.reduce(
       (best, each) => (best && best.step_seconds <= each.step_seconds ? best : each), null);
+    const fastest = quickest(plans.filter(belowLimit)) ?? quickest(plans.filter(mayFit));
     const named = controls["sharding.strategy"].value;
     const chosen = named ? plans.find((each) => each.strategy === named) : fastest;
     for (const each of plans) {
@@ -175,14 +254,38 @@
       }
     }
     const verdict = document.getElementById("what-if-verdict");
-    verdict.textContent = sentence(chosen);
+    const unsure = !named && chosen && !belowLimit(chosen);
+    verdict.textContent = (unsure ? "Nothing fits for sure. " : "") + sentence(chosen);
     verdict.className = `verdict ${chosen ? chosen.verdict ?? "" : "does_not_fit"}`;
+    showFields();
     showCosts(plans, chosen);
     charts(plans);
   };
 
-  form.addEventListener("input", show);
-  form.addEventListener("reset", () => setTimeout(show));
+  // A table that goes on beyond the edge of the screen says so.
+  const showEdges = () => {
+    for (const each of document.querySelectorAll(".scroll")) {
+      each.classList.toggle("wide", each.scrollWidth > each.clientWidth + 1);
+    }
+  };
+
+  const change = () => {
+    show();
+    write();
+    showEdges();
+  };
+  form.addEventListener("input", change);
+  form.addEventListener("reset", () => {
+    const kept = FIELDS.map((name) => field(name).value);
+    setTimeout(() => {
+      FIELDS.forEach((name, place) => { field(name).value = kept[place]; });
+      change();
+    });
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
+  addEventListener("hashchange", () => { read(); show(); });
+  addEventListener("resize", showEdges);
+  read();
   show();
+  showEdges();
 })();

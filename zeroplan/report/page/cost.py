@@ -57,5 +57,6 @@ def _field(name: str, label: str, value: float | None) -> str:
     return (
         f'<div><label for="give-{name}">{escape(label)}</label>'
         f'<input type="number" id="give-{name}" min="0" step="any" inputmode="decimal" '
-        f'placeholder="none"{filled}></div>'
+        f'placeholder="none"{filled}>'
+        f'<p class="wrong" id="wrong-{name}" role="alert" hidden>Give a number above zero.</p></div>'
     )

@@ -10,8 +10,12 @@ from zeroplan import __version__
 from zeroplan.estimation.record import Estimate
 from zeroplan.hardware import load_catalogue
 from zeroplan.report.page import sections
+from zeroplan.report.page.fit import chosen
 from zeroplan.report.page.grid import Grid
-from zeroplan.report.page.short import short
+from zeroplan.report.page.links import links
+from zeroplan.report.page.parts import paragraphs
+from zeroplan.report.page.short import beside, short
+from zeroplan.report.page.sure import sure
 from zeroplan.report.page.what_if import what_if
 from zeroplan.report.words import verdicts
 from zeroplan.spec.models import load_architecture
@@ -80,17 +84,17 @@ def page_html(
     catalogue, cluster = load_catalogue(profiles), answer.inputs.cluster
     gpu, link = catalogue.gpu(cluster.gpu or ""), catalogue.link(cluster.link or "")
     model = load_architecture(answer.inputs.model.source).name
-    best = answer.fastest
-    outcome = best.verdict if best else "does_not_fit"
+    best = chosen(answer)
+    outcome = best.verdict if best.fits else "does_not_fit"
     said = f'<p class="verdict {outcome}">{escape(_headline(answer, model))}</p>'
     parts = {
-        "Verdict": said + sections.paragraphs(verdicts(answer)) + short(answer, grid),
+        "Verdict": said + paragraphs((*verdicts(answer), *beside(answer))) + short(answer, grid),
         "Memory": sections.memory(answer),
         "Time": sections.time(answer),
-        "Link": sections.links(grid),
+        "Link": links(grid),
         "What if": "<noscript><p>This part needs JavaScript.</p></noscript>"
         + what_if(answer, grid),
-        "How sure": sections.sure(answer),
+        "How sure": sure(answer, profiles),
         "Assumptions": sections.assumed(answer, asked, profiles),
         "Reproduce": sections.reproduced(commands, to_toml(answer.inputs)),
     }

@@ -6,10 +6,13 @@ from math import isnan, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from zeroplan.comm.fabric import fabric
 from zeroplan.errors import SpecError
+from zeroplan.estimation.hypothetical import hypothetical_notes
 from zeroplan.estimation.record import Estimate
-from zeroplan.hardware import Catalogue, load_catalogue, usual_link
-from zeroplan.records import dataclass
+from zeroplan.hardware import Catalogue, Link, load_catalogue, usual_link
+from zeroplan.records import dataclass, replace
+from zeroplan.report.page.fit import beyond, chosen
 from zeroplan.rows import plain
 from zeroplan.sharding.strategies import COMPARED
 from zeroplan.spec.models import load_architecture
@@ -32,6 +35,7 @@ AXES: Final = (
 
 FIGURES: Final = (
     "device_bytes",
+    "half_band_bytes",
     "peak_allocated_bytes",
     "step_seconds",
     "low_seconds",
@@ -68,6 +72,7 @@ class Grid:
     names: dict[str, str]
     """What links are called."""
     usable_bytes: int
+    gpus_per_node: int
     gradient_accumulation_steps: int
     verdicts: list[str | None]
     """In row-major order of the axes; None where a combination cannot be."""
@@ -130,16 +135,26 @@ def grid(
             f"{', '.join(varied)}, at most {MOST_PLANS:,} combinations."
         )
     asked = flatten(plain(answer.inputs))
-    strategy = asked[AXES[0]] or (answer.fastest or answer.estimates[0]).strategy
+    strategy = asked[AXES[0]] or chosen(answer).strategy
     at = {**asked, AXES[0]: strategy}
     fixed = {key: value for key, value in values.items() if key not in AXES}
     keys: dict[str, Any] = fixed | {key: list(each) for key, each in axes.items()}
-    verdicts, figures = _dense(sweep(profiles=profiles, **keys), axes)
+    table = sweep(profiles=profiles, **keys)
+    gpu = catalogue.gpu(answer.inputs.cluster.gpu or "")
+    peak, reserved, device = (
+        table[name] for name in ("peak_allocated_bytes", "reserved_bytes", "device_bytes")
+    )
+    parts = beyond(peak, reserved, device, gpu)
+    verdicts, figures = _dense(table.assign(half_band_bytes=parts.half_band_bytes.round()), axes)
     return Grid(
         axes=axes,
         asked=tuple(axes[key].index(at[key]) for key in AXES),
-        names={link: catalogue.link(link).name for link in axes["cluster.link"]},
+        names={
+            link: _name(catalogue.link(link), axes["cluster.gpus"], answer, catalogue)
+            for link in axes["cluster.link"]
+        },
         usable_bytes=answer.estimates[0].memory.usable_bytes or 0,
+        gpus_per_node=answer.inputs.cluster.gpus_per_node or answer.inputs.cluster.gpus,
         gradient_accumulation_steps=answer.inputs.training.gradient_accumulation_steps,
         verdicts=verdicts,
         figures=figures,
@@ -178,9 +193,34 @@ def _links(answer: Estimate, named: list[object] | None, catalogue: Catalogue) -
     gpu = catalogue.gpu(answer.inputs.cluster.gpu or "")
     words = map(str, named) if named else (word for word in LINKS if _has(gpu.usual_links, word))
     links = [usual_link(word, gpu, catalogue) for word in words]
+    if not named:
+        cluster = answer.inputs.cluster
+        size = max(cluster.gpus, 2 * (cluster.gpus_per_node or 1))
+        links = [link for link in links if not _unreal(link, (size,), answer, catalogue)]
     links.append(catalogue.link(answer.inputs.cluster.link or ""))
     links.sort(key=lambda link: -link.bandwidth_bytes_per_second.value)
     return tuple(dict.fromkeys(link.id for link in links))
+
+
+def _unreal(link: Link, gpus: Iterable[int], answer: Estimate, catalogue: Catalogue) -> list[int]:
+    """Return at which numbers of GPUs no machine has such a link between its nodes."""
+    cluster = answer.inputs.cluster
+    gpu, inside = catalogue.gpu(cluster.gpu or ""), catalogue.link(cluster.intra_link or "")
+    node = cluster.gpus_per_node or cluster.gpus
+    wires = fabric(intra=inside, inter=link, gpus_per_node=node, node=None, gpu=gpu)
+    return [
+        count
+        for count in gpus
+        if link.scope == "node"
+        and count > node
+        and hypothetical_notes(replace(cluster, gpus=count), gpu, wires, catalogue)
+    ]
+
+
+def _name(link: Link, gpus: Iterable[int], answer: Estimate, catalogue: Catalogue) -> str:
+    """Return what a link is called, with the size from which it is hypothetical."""
+    unreal = _unreal(link, gpus, answer, catalogue)
+    return f"{link.name}, hypothetical from {min(unreal):,} GPUs" if unreal else link.name
 
 
 def _has(usual: Mapping[str, object], word: str) -> bool:

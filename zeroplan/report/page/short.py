@@ -1,15 +1,18 @@
 """The page in short: what fills the memory, what a slower link costs, how sure all this is."""
 
+from collections.abc import Iterator
 from html import escape
 from typing import Final
 
 from zeroplan.estimation.record import Estimate, StrategyEstimate
 from zeroplan.report.page.charts import PARTS, held
-from zeroplan.report.page.grid import AXES, Grid
+from zeroplan.report.page.fit import chosen, probably_fits
+from zeroplan.report.page.grid import Grid
+from zeroplan.report.page.links import in_one_node, longer, steps
 from zeroplan.rows import marked, readable, significant
 from zeroplan.units import GIB
 
-__all__ = ["chosen", "short"]
+__all__ = ["beside", "short"]
 
 MOST: Final = 3
 """Strategies that are told of. [count]"""
@@ -32,7 +35,8 @@ def short(answer: Estimate, grid: Grid) -> str:
         (each for each in answer.estimates if each.fits),
         key=lambda each: each.time.step_seconds or 0.0,
     )
-    told = fitting[:MOST] or [chosen(answer)]
+    best = chosen(answer)
+    told = [best, *(each for each in fitting if each is not best)][:MOST]
     questions = {
         "What fills the memory?": [_filled(each) for each in told],
         "What does a slower link cost?": [_slower(grid, [each.strategy for each in told])],
@@ -47,10 +51,34 @@ def short(answer: Estimate, grid: Grid) -> str:
     return f'<dl class="short">{"".join(items)}</dl>'
 
 
-def chosen(answer: Estimate) -> StrategyEstimate:
-    """Return the fastest that fits, or the one that is nearest to it."""
-    nearest = max(answer.estimates, key=lambda each: each.memory.headroom_bytes or 0)
-    return answer.fastest or nearest
+def beside(answer: Estimate) -> Iterator[str]:
+    """Say what is about as fast as the fastest, and how many tokens a step takes in."""
+    best = chosen(answer)
+    alike = [
+        f"{each.strategy} ({significant(each.time.step_seconds or 0.0)} s)"
+        for each in answer.estimates
+        if each is not best and probably_fits(each) and _within(each, best) and _within(best, each)
+    ]
+    if alike and probably_fits(best):
+        yield (
+            f"{best.strategy} is about equal to {', '.join(alike)}: each step lies within the "
+            "band of the other."
+        )
+    cluster, training = answer.inputs.cluster, answer.inputs.training
+    each_takes = training.micro_batch_size * (training.sequence_length or 0)
+    steps = training.gradient_accumulation_steps
+    several = f" x {steps:,} micro-steps" if steps > 1 else ""
+    yield (
+        f"A step of all GPUs together takes in {each_takes * steps * cluster.gpus:,} tokens: "
+        f"{cluster.gpus:,} GPUs x {training.micro_batch_size:,} x "
+        f"{training.sequence_length or 0:,}{several}."
+    )
+
+
+def _within(each: StrategyEstimate, other: StrategyEstimate) -> bool:
+    """Whether a step lies within the band of another."""
+    step, low, high = each.time.step_seconds, other.time.low_seconds, other.time.high_seconds
+    return None not in (step, low, high) and (low or 0.0) <= (step or 0.0) <= (high or 0.0)
 
 
 def _filled(each: StrategyEstimate) -> str:
@@ -70,27 +98,22 @@ def _filled(each: StrategyEstimate) -> str:
 
 def _slower(grid: Grid, strategies: list[str]) -> str:
     """Say what the next link costs that anybody would feel, with each strategy."""
+    alone = in_one_node(grid)
+    if alone:
+        return alone
     links, here = grid.axes["cluster.link"], grid.asked[2]
-    steps = {each: _steps(grid, each) for each in strategies}
+    found = {each: steps(grid, each) for each in strategies}
     for at in range(here + 1, len(links)):
-        pairs = {each: (found[here], found[at]) for each, found in steps.items()}
-        told = [
-            f"{significant(then / now)} times as long with {each} "
-            f"({significant(then)} s, not {significant(now)})"
-            for each, (now, then) in pairs.items()
-            if now and then
+        pairs = [
+            (each, then, now)
+            for each in found
+            if (then := found[each][at]) and (now := found[each][here])
         ]
-        if any(now and then and then > FELT * now for now, then in pairs.values()):
+        if any(then.step > FELT * now.step for _, then, now in pairs):
+            told = (longer(then, now, f" with {each}") for each, then, now in pairs)
             named = f"{grid.names[links[at]]} instead of {grid.names[links[here]]}"
             return f"On {named} a step takes {', '.join(told)}."
     return "None that is offered below makes a step longer by a tenth."
-
-
-def _steps(grid: Grid, strategy: str) -> list[float | None]:
-    """Return the step times of a strategy on each link, all else as asked. [s]"""
-    row, links = grid.axes[AXES[0]].index(strategy), grid.axes["cluster.link"]
-    places = (grid.place((row, grid.asked[1], at, *grid.asked[3:])) for at in range(len(links)))
-    return [grid.figures["step_seconds"][place] for place in places]
 
 
 def _sure(each: StrategyEstimate) -> str:

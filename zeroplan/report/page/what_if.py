@@ -21,6 +21,7 @@ LABELS: Final = {
 COLUMNS: Final = {
     "verdict": Column(name="verdict", is_text=True),
     "device": Column(name="device", unit="GiB"),
+    "margin": Column(name="+/-", unit="GiB"),
     "peak": Column(name="peak of tensors", unit="GiB"),
     "step": Column(name="step", unit="s"),
     "band": Column(name="eight steps in ten", unit="s"),
@@ -76,7 +77,9 @@ def _form(answer: Estimate, grid: Grid) -> str:
         '<form id="what-if-form" aria-label="What if">'
         f"{''.join(_slider(grid, key, label) for key, label in LABELS.items())}"
         '<div><label for="choose-link">Link between nodes</label>'
-        f'<select id="choose-link" data-key="cluster.link">{links}</select></div>'
+        f'<select id="choose-link" data-key="cluster.link">{links}</select>'
+        '<p class="told" id="told-link" hidden>One node holds these GPUs: no such link is used.</p>'
+        "</div>"
         '<div><label for="choose-strategy">Strategy</label>'
         f'<select id="choose-strategy" data-key="{AXES[0]}">'
         f'<option value="" selected>the fastest that fits</option>{strategies}</select></div>'
@@ -122,6 +125,7 @@ def _cells(grid: Grid, place: int) -> str:
     shown = {
         "verdict": _words(grid.verdicts[place]),
         "device": _scaled(at["device_bytes"], GIB),
+        "margin": _scaled(at["half_band_bytes"], GIB),
         "peak": _scaled(at["peak_allocated_bytes"], GIB),
         "step": step,
         "band": "-".join(significant(end) for end in ends if end is not None) or None,
