@@ -64,7 +64,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--record", "/dev/null/run.json"], 2, "nothing can be written in"),
         (["--model-class", "mine"], 2, "use one of own, transformers"),
         (["--tolerance", "-1"], 2, "--tolerance"),
-        (["--gpus", "12"], 3, "gpus_per_node"),
+        (["--gpus", "12"], 3, "another --gpus-per-node"),
     ],
 )
 @pytest.mark.usefixtures("packages")
