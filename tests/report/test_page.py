@@ -36,16 +36,6 @@ def answer() -> Estimate:
     return estimate(**KEYS)
 
 
-@pytest.fixture(scope="module")
-def around(answer: Estimate) -> Grid:
-    return grid(answer, by_dotted_key(KEYS), VARIED)
-
-
-@pytest.fixture(scope="module")
-def page(answer: Estimate, around: Grid) -> str:
-    return page_html(answer, load_spec(**KEYS), around, ["zeroplan estimate --model 8b"])
-
-
 class _Outline(HTMLParser):
     """Elements with their attributes, and what is open where."""
 

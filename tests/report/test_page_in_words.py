@@ -34,16 +34,6 @@ def answer() -> Estimate:
     return estimate(**KEYS)
 
 
-@pytest.fixture(scope="module")
-def around(answer: Estimate) -> Grid:
-    return grid(answer, by_dotted_key(KEYS), VARIED)
-
-
-@pytest.fixture(scope="module")
-def page(answer: Estimate, around: Grid) -> str:
-    return page_html(answer, load_spec(**KEYS), around, ["zeroplan estimate --model 8b"])
-
-
 def _section(page: str, title: str) -> str:
     """Return a part of the page."""
     return unescape(page.partition(f">{title}</h2>")[2].partition("</section>")[0])

@@ -50,8 +50,8 @@ class Runners:
         return len(self.prices.machines)
 
     @property
-    def kin(self) -> tuple[Any, ...]:
-        """What plans have in common that can be timed together."""
+    def walk(self) -> tuple[Any, ...]:
+        """What plans have in common that share a walk."""
         return self.overlaps, len(self.more), shape_of(self.script)
 
     @property
@@ -129,7 +129,7 @@ class _Course:
 def _alike(several: Sequence[Runners]) -> list[list[Runners]]:
     found: defaultdict[tuple[Any, ...], list[Runners]] = defaultdict(list)
     for each in several:
-        found[each.kin].append(each)
+        found[each.walk].append(each)
     return list(found.values())
 
 

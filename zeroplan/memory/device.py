@@ -15,6 +15,7 @@ __all__ = [
     "DeviceMemory",
     "device_memory",
     "fragmentation",
+    "half_band",
     "verdict_on",
 ]
 
@@ -78,6 +79,16 @@ def verdict_on(size: Size, half_band: Size, limit: Size) -> Verdict:
     return "tight" if size - half_band <= limit else "does_not_fit"
 
 
+def half_band(kept: Size, nccl: Size, gpu: Gpu) -> Size:
+    """Return half of the band of what the allocator keeps, NCCL and the context take. [B]"""
+    context = gpu.context_bytes
+    return (
+        kept * (fragmentation(gpu).rel_uncertainty or 0.0)
+        + nccl * COMMUNICATOR_BYTES.rel_uncertainty
+        + context.value * (context.rel_uncertainty or 0.0)
+    )
+
+
 def device_memory(
     tensors_bytes: Size, pools_bytes: Mapping[Pool, Size], gpu: Gpu, communicators: int
 ) -> DeviceMemory:
@@ -89,21 +100,15 @@ def device_memory(
     workspaces = HANDLES * int(gpu.cublas_workspace_bytes.value)
     allocated = tensors_bytes + workspaces
     pools = workspaces + sum(round_up(size, SEGMENT_BYTES) for size in pools_bytes.values())
-    share = fragmentation(gpu)
-    slack = pools * share.value
+    slack = pools * fragmentation(gpu).value
     nccl = communicators * COMMUNICATOR_BYTES.value
     context = gpu.context_bytes
-    band = (
-        slack * (share.rel_uncertainty or 0.0)
-        + nccl * COMMUNICATOR_BYTES.rel_uncertainty
-        + context.value * (context.rel_uncertainty or 0.0)
-    )
     reserved = pools + floor(slack)
     return DeviceMemory(
         workspaces_bytes=workspaces,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_bytes=reserved + int(nccl + context.value),
-        half_band_bytes=floor(band),
+        half_band_bytes=floor(half_band(slack, nccl, gpu)),
         usable_bytes=int(gpu.usable_bytes.value),
     )

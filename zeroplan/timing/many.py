@@ -13,7 +13,7 @@ import numpy as np
 from zeroplan.schedule.events import Event, Repeat, Script
 from zeroplan.timing.many_clocks import ManyClocks
 from zeroplan.timing.many_parts import Part, SomePrices, alone
-from zeroplan.timing.many_prices import Array, ManyPrices, same
+from zeroplan.timing.many_prices import Array, ManyPrices, key_of
 from zeroplan.timing.walk import Timing, sums
 
 __all__ = ["of_micro_steps", "timings", "totals"]
@@ -87,7 +87,7 @@ def _sums(calls: Iterable[tuple[Event, int]], prices: ManyPrices) -> dict[str, A
     for event, times in calls:
         price = prices[event]
         key = (
-            *(same(each) for each in (price.kernels, price.sent, price.moved)),
+            *(key_of(each) for each in (price.kernels, price.sent, price.moved)),
             id(price.work),
             event.stream == "compute",
             event.phase == "optimizer",

@@ -11,7 +11,7 @@ import numpy as np
 
 from zeroplan.records import replace
 from zeroplan.schedule.events import Event, Item, Repeat, Script
-from zeroplan.timing.many_prices import Array, ManyPrices, same, varies
+from zeroplan.timing.many_prices import Array, ManyPrices, key_of, varies
 from zeroplan.timing.prices import EventPrice
 from zeroplan.timing.walk import Walk
 
@@ -82,7 +82,7 @@ class SomePrices(Takes):
         """Take the plans of each part, of arrays that others hold; a number where all agree."""
         if not any(map(varies, values)) and len(set(values)) == 1:
             return values[0]
-        key = tuple(map(same, values))
+        key = tuple(map(key_of, values))
         if key not in self._known:
             pairs = zip(self.parts, values, strict=True)
             columns = [

@@ -1,7 +1,7 @@
 """What the events of a step take on many machines, for many batches at once."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,10 @@ from zeroplan.timing.host import HostPrice
 from zeroplan.timing.prices import EventPrice, Prices
 from zeroplan.workload.changes import Step
 
-__all__ = ["Array", "Machine", "ManyPrices", "OnGpus", "same", "varies"]
+__all__ = ["Array", "Machine", "ManyPrices", "OnGpus", "key_of", "varies"]
 
 Array = Any
 """A numpy array, or a number that stands for one."""
-
-
-FEWEST_SUMMED: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +36,7 @@ def varies(value: Array) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def same(value: Array) -> object:
+def key_of(value: Array) -> object:
     """Return what tells a figure from others: an array by itself, for it has no hash."""
     return ("array", id(value)) if varies(value) else value
 
@@ -78,7 +75,7 @@ class OnGpus:
 
     def copies(self, traffic_bytes: Array) -> Array:
         """Return what copies within the GPUs' memory take. [s]"""
-        key = same(traffic_bytes)
+        key = key_of(traffic_bytes)
         if key not in self._copies:
             rates = [each.works.gpu.bytes_per_second for each in self.prices]
             # the bytes are kept, that their name stays theirs
@@ -139,15 +136,18 @@ class ManyPrices(dict[Event, EventPrice]):
     def _sum(self, *seconds: Array) -> Array:
         """Add up what takes time at all, once where many events take the same."""
         some = [each for each in seconds if varies(each) or each]
-        if len(some) < FEWEST_SUMMED:
-            return some[0] if some else 0.0
-        key = tuple(map(same, some))
+        if not some:
+            return 0.0
+        first, *others = some
+        if not others:
+            return first
+        key = tuple(map(key_of, some))
         if key not in self._sums:
-            self._sums[key] = sum(some[1:], start=some[0])
+            self._sums[key] = sum(others, start=first)
         return self._sums[key]
 
     def _collective(self, call: Collective) -> Array:
-        key = call.name, call.group, same(call.input_bytes), same(call.output_bytes)
+        key = call.name, call.group, key_of(call.input_bytes), key_of(call.output_bytes)
         if key not in self._collectives:
             seconds = [collective_seconds(call, wires) for wires in self._wires]
             self._collectives[key] = _joined(seconds, self._wires_of, self.on_gpus.batches)

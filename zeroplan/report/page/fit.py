@@ -5,7 +5,7 @@ A record has sums; the parts are found again by the steps of `zeroplan.memory.de
 
 from zeroplan.estimation.record import Estimate, StrategyEstimate
 from zeroplan.hardware.profile import Gpu
-from zeroplan.memory.device import COMMUNICATOR_BYTES, fragmentation
+from zeroplan.memory.device import fragmentation, half_band
 from zeroplan.records import dataclass
 from zeroplan.units import Size
 
@@ -41,17 +41,15 @@ def beyond(allocated: Size, reserved: Size, device: Size, gpu: Gpu) -> Beyond:
         The GPU whose profile says what a context takes.
 
     """
-    share, context = fragmentation(gpu), gpu.context_bytes
-    pools = reserved / (1 + share.value)
-    kept, nccl = reserved - pools, device - reserved - context.value
+    context = gpu.context_bytes.value
+    pools = reserved / (1 + fragmentation(gpu).value)
+    kept, nccl = reserved - pools, device - reserved - context
     return Beyond(
         pools_bytes=pools - allocated,
         kept_bytes=kept,
-        context_bytes=context.value,
+        context_bytes=context,
         nccl_bytes=nccl,
-        half_band_bytes=kept * (share.rel_uncertainty or 0.0)
-        + nccl * COMMUNICATOR_BYTES.rel_uncertainty
-        + context.value * (context.rel_uncertainty or 0.0),
+        half_band_bytes=half_band(kept, nccl, gpu),
     )
 
 
