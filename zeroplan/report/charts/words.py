@@ -8,7 +8,7 @@ from zeroplan.estimation.several import Comparison
 from zeroplan.rows import significant
 from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.run import Run, Strategy
-from zeroplan.units import GIB, HOUR, MIB
+from zeroplan.units import GIB, HOUR, MIB, MICRO, MILLI
 
 __all__ = [
     "Answer",
@@ -57,10 +57,10 @@ def size_words(size: float) -> str:
 
 def time_unit(seconds: float) -> tuple[float, str]:
     """Return the unit that a person would choose for a time [s]."""
-    for unit, word, least in ((HOUR, "h", 3 * HOUR), (1.0, "s", 1.0), (1e-3, "ms", 1e-3)):
+    for unit, word, least in ((HOUR, "h", 3 * HOUR), (1.0, "s", 1.0), (MILLI, "ms", MILLI)):
         if seconds >= least:
             return unit, word
-    return 1e-6, "us"
+    return MICRO, "us"
 
 
 def duration(seconds: float) -> str:
