@@ -3,7 +3,8 @@
 Which moment is the highest differs from plan to plan, so that only its height is told.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,76 +29,99 @@ class Heights:
 
 
 @dataclass(slots=True)
-class _Sum:
-    """Live bytes, and the most so far. [B]"""
+class _Rises:
+    """By how much some changes raise the live bytes, and then others. [B]"""
 
-    live: Array = 0
-    highest: Array = 0
+    net: list[Array] = field(default_factory=list)
+    """What is left of it."""
+    most: list[Array] = field(default_factory=list)
 
-    def add(self, net: Array, high: Array) -> None:
-        """Add changes of which the net and the highest prefix are known."""
-        self.highest = np.maximum(self.highest, self.live + high)
-        self.live = self.live + net
+    def add(self, changes: Iterable[Change]) -> None:
+        live: Array = 0
+        most: Array = 0
+        for change in changes:
+            live = live + change.bytes
+            most = np.maximum(most, live)
+        self.net.append(live)
+        self.most.append(most)
+
+    def tops(self, live: Array, order: list[int]) -> Array:
+        """Return the highest that each reaches where they come in an order. [changes, plans]"""
+        net, most = (_table(each)[order] for each in (self.net, self.most))
+        return live + np.cumsum(net, axis=0) - net + most
 
 
 @dataclass(slots=True)
-class _Walk:
+class _Course:
+    """The changes of a script in order, of all pools together and pool by pool."""
+
     pool_of: Mapping[Category, Pool]
-    total: _Sum
-    pools: dict[Pool, _Sum]
-    phases: dict[Phase, Array] = field(default_factory=dict)
-    summaries: dict[int, dict[Pool | None, _Sum]] = field(default_factory=dict)
-    """By identity of the changes, pool by pool, and of all pools together."""
+    rises: dict[Pool | None, _Rises]
+    order: list[int] = field(default_factory=list)
+    """Places among the rises."""
+    phases: list[Phase] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    """Of changes, by their identity."""
 
     def run(self, items: tuple[Item, ...]) -> None:
         for item in items:
             if isinstance(item, Event):
-                self._pass(item)
+                self.order.append(self._place(item.changes))
+                self.phases.append(item.phase)
             else:
                 self._repeat(item)
 
     def _repeat(self, repeat: Repeat) -> None:
         """Every copy rises or falls by the same: the first or the last one is the highest."""
-        sums = [self.total, *self.pools.values()]
-        before = [each.live for each in sums]
+        begins = len(self.order)
         self.run(repeat.items)
-        for each, live in zip(sums, before, strict=True):
-            each.live = each.live + (repeat.times - 2) * (each.live - live)
-        self.run(repeat.items)
+        copy, phases = self.order[begins:], self.phases[begins:]
+        between = len(self.rises[None].net)
+        for rises in self.rises.values():
+            once = sum(times * rises.net[place] for place, times in Counter(copy).items())
+            rises.net.append((repeat.times - 2) * once)
+            rises.most.append(0)
+        self.order += [between, *copy]
+        self.phases += [phases[-1], *phases]
 
-    def _pass(self, event: Event) -> None:
-        highest: Array = self.phases.get(event.phase, self.total.live)
-        if event.changes:
-            if id(event.changes) not in self.summaries:
-                self.summaries[id(event.changes)] = _summarise(event.changes, self.pool_of)
-            for pool, each in self.summaries[id(event.changes)].items():
-                if pool is None:
-                    highest = np.maximum(highest, self.total.live + each.highest)
-                (self.total if pool is None else self.pools[pool]).add(each.live, each.highest)
-        self.phases[event.phase] = highest
+    def _place(self, changes: tuple[Change, ...]) -> int:
+        known = self.places.get(id(changes))
+        if known is None:
+            known = self.places[id(changes)] = len(self.rises[None].net)
+            for pool, rises in self.rises.items():
+                rises.add(self._of(pool, changes))
+        return known
+
+    def tops(self, pool: Pool | None, resident: tuple[Change, ...]) -> Array:
+        """Return the highest after each change, above what lives throughout. [changes, plans]"""
+        live = sum(change.bytes for change in self._of(pool, resident))
+        return self.rises[pool].tops(live, self.order)
+
+    def _of(self, pool: Pool | None, changes: tuple[Change, ...]) -> Iterable[Change]:
+        if pool is None:
+            return changes
+        return (each for each in changes if self.pool_of.get(each.category, "compute") == pool)
 
 
 def heights(script: Script) -> Heights:
     """Walk a script of arrays: `trace` without the moments and what they are made of."""
-    pools: dict[Pool, _Sum] = {"compute": _Sum()}
-    pools |= {pool: _Sum() for pool in script.pools.values()}
-    total = _Sum()
-    for change in script.resident:
-        for each in (total, pools[script.pools.get(change.category, "compute")]):
-            each.add(change.bytes, change.bytes)
-    for each in (total, *pools.values()):
-        each.highest = each.live
-    walk = _Walk(script.pools, total, pools)
-    walk.run(script.items)
-    highest = {pool: each.highest for pool, each in pools.items()}
-    return Heights(phases=walk.phases, pools_bytes=highest)
+    pools: list[Pool] = (
+        [*dict.fromkeys(("compute", *script.pools.values()))] if script.pools else []
+    )
+    course = _Course(script.pools, {None: _Rises(), **{pool: _Rises() for pool in pools}})
+    course.run(script.items)
+    tops = course.tops(None, script.resident)
+    phases = {
+        phase: tops[[each == phase for each in course.phases]].max(axis=0)
+        for phase in dict.fromkeys(course.phases)
+    }
+    of_pool = {pool: course.tops(pool, script.resident).max(axis=0) for pool in pools}
+    return Heights(phases=phases, pools_bytes=of_pool or {"compute": tops.max(axis=0)})
 
 
-def _summarise(
-    changes: tuple[Change, ...], pool_of: Mapping[Category, Pool]
-) -> dict[Pool | None, _Sum]:
-    sums: dict[Pool | None, _Sum] = {None: _Sum()}
-    for change in changes:
-        for pool in (None, pool_of.get(change.category, "compute")):
-            sums.setdefault(pool, _Sum()).add(change.bytes, change.bytes)
-    return sums
+def _table(values: list[Array]) -> Array:
+    """Put figures, numbers or arrays over plans, under one another. [figures, plans]"""
+    table = np.empty((len(values), max(map(np.size, values))), np.int64)
+    for row, value in enumerate(values):
+        table[row] = value
+    return table
