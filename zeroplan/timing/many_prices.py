@@ -101,6 +101,7 @@ class ManyPrices(dict[Event, EventPrice]):
         slowdowns = [each.works.gpu.overlap_slowdown for each in on_gpus.prices]
         self.slowdown = on_gpus.joined(slowdowns)
         """Share by which kernels take longer beside a collective. [1]"""
+        self._known: dict[tuple[object, ...], EventPrice] = {}
         self._collectives: dict[object, Array] = {}
         self._sums: dict[tuple[object, ...], Array] = {}
 
@@ -111,7 +112,22 @@ class ManyPrices(dict[Event, EventPrice]):
         return free
 
     def __missing__(self, event: Event) -> EventPrice:
-        """Price an event on every machine."""
+        """Price an event on every machine; events that do the same share a price."""
+        call, transfer = event.collective, event.transfer
+        key = (
+            id(event.steps),
+            event.phase,
+            key_of(event.traffic_bytes),
+            key_of(event.launches),
+            call and _key_of_call(call),
+            transfer and (transfer.route, key_of(transfer.bytes)),
+        )
+        if key not in self._known:
+            self._known[key] = self._price(event)
+        price = self[event] = self._known[key]
+        return price
+
+    def _price(self, event: Event) -> EventPrice:
         gpus = self.on_gpus.prices
         done, issue = self.on_gpus.steps(event.steps)
         call, traffic = event.collective, event.traffic_bytes
@@ -122,7 +138,7 @@ class ManyPrices(dict[Event, EventPrice]):
         if self.offloads and leaves:
             moved = self.on_gpus.joined([each.moved(event.transfer, done) for each in gpus])
         sent = 0.0 if call is None else self._collective(call)
-        price = self[event] = EventPrice(
+        return EventPrice(
             seconds=self._sum(kernels, sent, moved),
             kernels=kernels,
             sent=sent,
@@ -131,7 +147,6 @@ class ManyPrices(dict[Event, EventPrice]):
             line="" if call is None else f"communicator of {call.group.name}",
             work=done,
         )
-        return price
 
     def _sum(self, *seconds: Array) -> Array:
         """Add up what takes time at all, once where many events take the same."""
@@ -147,11 +162,15 @@ class ManyPrices(dict[Event, EventPrice]):
         return self._sums[key]
 
     def _collective(self, call: Collective) -> Array:
-        key = call.name, call.group, key_of(call.input_bytes), key_of(call.output_bytes)
+        key = _key_of_call(call)
         if key not in self._collectives:
             seconds = [collective_seconds(call, wires) for wires in self._wires]
             self._collectives[key] = _joined(seconds, self._wires_of, self.on_gpus.batches)
         return self._collectives[key]
+
+
+def _key_of_call(call: Collective) -> tuple[object, ...]:
+    return call.name, call.group, key_of(call.input_bytes), key_of(call.output_bytes)
 
 
 def _joined(values: list[Array], place_of: list[int], batches: int) -> Array:
