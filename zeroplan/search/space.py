@@ -77,6 +77,11 @@ class Space:
         return self.axes.get(key, (self.fixed.get(key),))
 
     @property
+    def plans(self) -> int:
+        """Plans of all structures on all machines, those that cannot be included. [count]"""
+        return sum(1 for _ in self.structures()) * sum(1 for _ in self.machines()) * self.batches
+
+    @property
     def batches(self) -> int:
         """Plans of one structure on one machine. [count]"""
         return prod(len(self.values(key)) for key in BATCH_KEYS)
