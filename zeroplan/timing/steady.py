@@ -21,6 +21,8 @@ class Copy(NamedTuple):
     """Of the clocks that moved."""
     leads: list[float]
     """At every wait, by how much the waiting side was the later one."""
+    leaps: list[tuple[int, int]]
+    """Of repeats inside it: behind how many waits, and over how many copies it leapt. [count]"""
     compute: float
     """By how much longer the compute stream was busy, or waited for its host."""
     idle: float
@@ -73,6 +75,7 @@ def _keep_pace(earlier: Copy, last: Copy, tolerance: float) -> bool:
     return (
         earlier.advances.keys() == last.advances.keys()
         and len(earlier.leads) == len(last.leads)
+        and earlier.leaps == last.leaps  # else their leads belong to other copies inside
         and all(
             abs(advance - earlier.advances[name]) <= tolerance
             for name, advance in last.advances.items()

@@ -79,6 +79,8 @@ class Walk:
     """The part in which it waited for its host. [s]"""
     leads: list[float] = field(default_factory=list)
     """At every wait so far, by how much the waiting side was the later one. [s]"""
+    leaps: list[tuple[int, int]] = field(default_factory=list)
+    """Behind how many of these waits it leapt so far, and over how many copies. [count]"""
 
     @property
     def end(self) -> float:
@@ -95,15 +97,16 @@ class Walk:
 
     def _repeat(self, repeat: Repeat) -> None:
         """Run copies until those that follow advance the clocks as the last one did."""
-        outer, left = self.leads, repeat.times
+        leads, leaps, left = self.leads, self.leaps, repeat.times
         earlier: Copy | None = None
         while left:
             before, compute, idle = dict(self.clocks), self.compute, self.idle
-            self.leads = []
+            self.leads, self.leaps = [], []
             self.run(repeat.items)
             busy, waited = self.compute - compute, self.idle - idle
-            last = Copy(self._advances(before), self.leads, busy, waited)
-            outer += last.leads
+            last = Copy(self._advances(before), self.leads, self.leaps, busy, waited)
+            leaps += [(len(leads) + waits, copies) for waits, copies in last.leaps]
+            leads += last.leads
             left -= 1
             if earlier and moved_on(last, self.clocks):
                 earlier = last
@@ -113,10 +116,11 @@ class Walk:
                     self.clocks[name] += even * advance
                 self.compute += total(earlier.compute, last.compute, even)
                 self.idle += total(earlier.idle, last.idle, even)
-                outer += carried(earlier, last, even)
+                leaps.append((len(leads), even))
+                leads += carried(earlier, last, even)
                 left -= even
             earlier = None if even else last
-        self.leads = outer
+        self.leads, self.leaps = leads, leaps
 
     def _advances(self, before: dict[str, float]) -> dict[str, float]:
         """Return by how much each clock that moved did so."""
