@@ -1,5 +1,6 @@
 """Clocks are run for few of many plans, and for plans of several structures at once."""
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from zeroplan.records import fields
 from zeroplan.search.select import races
 from zeroplan.spec.toml import load_spec
 from zeroplan.timing import many_clocks
+from zeroplan.timing.many_parts import halves
 
 GPUS = ("h100-sxm5-80gb", "a100-sxm4-80gb")
 LINKS = ("ib", "ethernet-25g", "ethernet-1g")
@@ -59,10 +61,16 @@ def test_plans_on_other_numbers_of_gpus_are_what_they_are_alone(strategy: str) -
         _assert_same(found, alone)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "ends"), [("fsdp2", 1), ("zero3", 3)], ids=["to the end", "of micro-steps"]
+)
 def test_plans_of_one_strategy_on_other_numbers_of_gpus_share_a_walk(
-    monkeypatch: pytest.MonkeyPatch,
+    strategy: str, ends: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    several = [_priced(gpus, "fsdp2") for gpus in (16, 64, 128)]
+    """Under ZeRO-3 the optimizer's step takes one sub-group after the other, here 19, 5 and 3."""
+    keys: dict[str, Any] = {"sub_group_size": 2_000_000} if strategy == "zero3" else {}
+    several = [_priced(gpus, strategy, **keys) for gpus in (16, 64, 128)]
+    expected = [*chain.from_iterable(figures([each]) for each in several)]
     passed = []
     run = many_clocks.ManyClocks.run
 
@@ -71,9 +79,13 @@ def test_plans_of_one_strategy_on_other_numbers_of_gpus_share_a_walk(
         run(self, items)
 
     monkeypatch.setattr(many_clocks.ManyClocks, "run", noted)
-    figures(several)
-    walked = [items for items in passed if items in [p.runners.script.items for p in several]]
-    assert len(walked) == 1
+    found = figures(several)
+    heads, tails = zip(*(halves(each.runners.script) for each in several), strict=True)
+    for halves_of_all, times in ((heads, 1), (tails, ends)):
+        all_items = [half.items for half in halves_of_all]
+        assert len([items for items in passed if items in all_items]) == times
+    for one, other in zip(found, expected, strict=True):
+        _assert_same(one, other)
 
 
 @pytest.mark.parametrize(

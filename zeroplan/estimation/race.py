@@ -6,7 +6,8 @@ plan's whole step has lost.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from zeroplan.records import fields
 from zeroplan.schedule.events import Script
 from zeroplan.timing.many import timings, totals
-from zeroplan.timing.many_parts import Part, shape_of
+from zeroplan.timing.many_parts import Part, halves, shape_of
 from zeroplan.timing.many_prices import Array, ManyPrices
 from zeroplan.timing.walk import Timing
 
@@ -29,20 +30,22 @@ FAVOURITE: Final = 0.8
 ROUNDING: Final = 1e-9
 """By how much a sum may be longer than the step that it is a part of. [1]"""
 
-Chosen = tuple[Any, Array]
-"""Rows and columns of the plans that are timed."""
-
 
 class Runners:
-    """Plans of a script and what is known of their times, over [A, batches x machines]."""
+    """Plans of a script and what is known of their times, over [A, batches x machines].
+
+    A column, the plans that differ in their number of micro-steps alone, is timed together.
+    """
 
     def __init__(self, script: Script, prices: ManyPrices, more: Array, *, overlaps: bool) -> None:
         self.script, self.prices, self.more, self.overlaps = script, prices, more, overlaps
-        self.kinds = {
-            name: np.broadcast_to(value, more.shape)
-            for name, value in totals(script, prices, more).items()
-        }
         self.found = {entry.name: np.full(more.shape, np.nan) for entry in fields(Timing)}
+
+    @cached_property
+    def kinds(self) -> dict[str, Array]:
+        """Seconds of each kind. [s]"""
+        found = totals(self.script, self.prices, self.more)
+        return {name: np.broadcast_to(value, self.more.shape) for name, value in found.items()}
 
     @property
     def machines(self) -> int:
@@ -51,8 +54,8 @@ class Runners:
 
     @property
     def walk(self) -> tuple[Any, ...]:
-        """What plans have in common that share a walk."""
-        return self.overlaps, len(self.more), shape_of(self.script)
+        """What plans have in common that share a walk, at least as far as their micro-steps go."""
+        return self.overlaps, len(self.more), shape_of(halves(self.script)[0])
 
     @property
     def least_seconds(self) -> Array:
@@ -72,7 +75,7 @@ class Runners:
 def time_all(several: Sequence[Runners]) -> None:
     """Time every plan."""
     for alike in _alike(several):
-        _time(alike, [(slice(None), np.arange(each.more.shape[1])) for each in alike])
+        _time(alike, [np.arange(each.more.shape[1]) for each in alike])
 
 
 def race(
@@ -90,11 +93,12 @@ def race(
         Of each the masks of plans that race against each other.
 
     """
-    courses = [_Course(*each) for each in zip(several, tokens, tracks, strict=True)]
-    for alike in _alike(several):
-        running = [each for each in courses if each.runners in alike]
-        _time(alike, [each.first() for each in running])
-        _time(alike, [each.further() for each in running])
+    each = zip(several, tokens, tracks, strict=True)
+    courses = [_Course(*these) for these in each if any(track.any() for track in these[-1])]
+    for alike in _alike([course.runners for course in courses]):
+        running = [course for course in courses if course.runners in alike]
+        _time(alike, [course.first() for course in running])
+        _time(alike, [course.further() for course in running])
 
 
 class _Course:
@@ -107,23 +111,22 @@ class _Course:
         self.tracks = [track.reshape(self.shape) for track in tracks]
         self.at_most = self.tokens / runners.least_seconds.reshape(self.shape)
 
-    def first(self) -> Chosen:
-        """Return the plans that may be the fastest, or nearly so."""
+    def first(self) -> Array:
+        """Return the columns of plans that may be the fastest, or nearly so."""
         hopes = (np.where(track, self.at_most, -np.inf) for track in self.tracks)
         return self._chosen(each >= FAVOURITE * each.max(axis=0) for each in hopes)
 
-    def further(self) -> Chosen:
+    def further(self) -> Array:
         """Return those that may still be faster than the fastest that were timed."""
         speed = self.tokens / self.runners.found["step_seconds"].reshape(self.shape)
         timed = ~np.isnan(speed)
         best = (np.where(track & timed, speed, -np.inf).max(axis=0) for track in self.tracks)
         return self._chosen(~timed & (self.at_most >= (1 - ROUNDING) * each) for each in best)
 
-    def _chosen(self, hopes: Any) -> Chosen:
+    def _chosen(self, hopes: Iterable[Array]) -> Array:
         pairs = zip(self.tracks, hopes, strict=True)
         chosen = np.logical_or.reduce([track & hope for track, hope in pairs])
-        rows, columns = np.nonzero(chosen.reshape(self.runners.more.shape))
-        return rows, columns
+        return np.flatnonzero(chosen.reshape(self.runners.more.shape).any(axis=0))
 
 
 def _alike(several: Sequence[Runners]) -> list[list[Runners]]:
@@ -133,37 +136,37 @@ def _alike(several: Sequence[Runners]) -> list[list[Runners]]:
     return list(found.values())
 
 
-def _time(several: Sequence[Runners], chosen: Sequence[Chosen]) -> None:
-    """Time some plans of scripts of one shape, as many at once as a cache holds."""
-    lot: list[tuple[Runners, Chosen]] = []
+def _time(several: Sequence[Runners], chosen: Sequence[Array]) -> None:
+    """Time some columns of scripts of one shape, as many at once as a cache holds."""
+    lot: list[tuple[Runners, Array]] = []
     size = 0
-    for runners, (rows, columns) in zip(several, chosen, strict=True):
-        for some in np.array_split(np.arange(len(columns)), 1 + len(columns) // AT_ONCE):
+    for runners, columns in zip(several, chosen, strict=True):
+        for some in np.array_split(columns, 1 + len(columns) // AT_ONCE):
             if size + len(some) > AT_ONCE:
                 _time_at_once(lot)
                 lot, size = [], 0
             if len(some):
-                some_rows = rows if isinstance(rows, slice) else rows[some]
-                lot.append((runners, (some_rows, columns[some])))
+                lot.append((runners, some))
                 size += len(some)
     if lot:
         _time_at_once(lot)
 
 
-def _time_at_once(lot: Sequence[tuple[Runners, Chosen]]) -> None:
+def _time_at_once(lot: Sequence[tuple[Runners, Array]]) -> None:
     def joined(values: list[Array]) -> Array:
-        return np.concatenate([each[at] for each, (_, at) in zip(values, lot, strict=True)], -1)
+        pairs = zip(values, lot, strict=True)
+        return np.concatenate([each[:, columns] for each, (_, columns) in pairs], axis=1)
 
     first, _ = lot[0]
     more = joined([each.more for each, _ in lot])
     timing = timings(
-        [Part(each.script, each.prices, columns) for each, (_, columns) in lot],
+        [Part(each.script, each.prices, columns) for each, columns in lot],
         {name: joined([each.kinds[name] for each, _ in lot]) for name in first.kinds},
         more=more if more.any() else 0,
         overlaps=first.overlaps,
     )
-    ends = np.cumsum([len(columns) for _, (_, columns) in lot])
+    ends = np.cumsum([len(columns) for _, columns in lot])
     for entry in fields(Timing):
         values = np.broadcast_to(getattr(timing, entry.name), more.shape)
-        for (each, at), some in zip(lot, np.split(values, ends[:-1], axis=-1), strict=True):
-            each.found[entry.name][at] = some
+        for (each, columns), some in zip(lot, np.split(values, ends[:-1], axis=1), strict=True):
+            each.found[entry.name][:, columns] = some

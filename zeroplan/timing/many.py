@@ -6,14 +6,16 @@ more micro-steps share a script, too: how many there are is an axis in front.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
 
 from zeroplan.schedule.events import Event, Repeat, Script
 from zeroplan.timing.many_clocks import ManyClocks
-from zeroplan.timing.many_parts import Part, SomePrices, alone
-from zeroplan.timing.many_prices import Array, ManyPrices, key_of
+from zeroplan.timing.many_parts import Part, SomePrices, alone, shape_of
+from zeroplan.timing.many_prices import Array, ManyPrices
+from zeroplan.timing.many_some import Some
 from zeroplan.timing.walk import Timing, sums
 
 __all__ = ["of_micro_steps", "timings", "totals"]
@@ -85,13 +87,7 @@ def _sums(calls: Iterable[tuple[Event, int]], prices: ManyPrices) -> dict[str, A
     """Sum up the seconds of each kind, those of events that take the same once."""
     told: dict[tuple[object, ...], tuple[Event, int]] = {}
     for event, times in calls:
-        price = prices[event]
-        key = (
-            *(key_of(each) for each in (price.kernels, price.sent, price.moved)),
-            id(price.work),
-            event.stream == "compute",
-            event.phase == "optimizer",
-        )
+        key = id(prices[event]), event.stream == "compute", event.phase == "optimizer"
         known, before = told.get(key, (event, 0))
         told[key] = known, before + times
     return sums(told.values(), prices)
@@ -105,16 +101,32 @@ def of_micro_steps(script: Script) -> Iterator[tuple[Event, int]]:
 
 
 def _run(parts: Sequence[Part], kernels: Array, more: Array, *, overlaps: bool) -> _Ran:
-    clocks = ManyClocks(SomePrices(parts), overlaps, more)
-    clocks.run(parts[0].script.items)
-    end, compute = clocks.end, clocks.clocks["compute"] - clocks.waited
-    idle = compute - kernels - clocks.slowed
-    if np.any(clocks.left):
-        several = np.broadcast_to(more, clocks.left.shape)
-        end, compute, idle = (
-            np.array(np.broadcast_to(each, several.shape)) for each in (end, compute, idle)
-        )
-        for place in zip(*np.nonzero(clocks.left), strict=True):
-            walk = alone(parts, place[-1], int(several[place]), overlaps=overlaps)
-            end[place], compute[place], idle[place] = walk.end, walk.compute, walk.idle
+    """Walk together as far as micro-steps go, and on in groups whose scripts end alike."""
+    heads, tails = zip(*(part.halves() for part in parts), strict=True)
+    clocks = ManyClocks(SomePrices(heads), overlaps, more)
+    clocks.run(heads[0].script.items)
+    end, compute, slowed = np.empty((3, clocks.rows, clocks.prices.plans))
+    shapes = [shape_of(part.script) for part in tails]
+    for shape in dict.fromkeys(shapes):
+        those = [each == shape for each in shapes]
+        group = [*compress(tails, those)]
+        rest, places = _taken_out(clocks, parts, those, group)
+        rest.run(group[0].script.items)
+        end.flat[places] = rest.end
+        compute.flat[places] = rest.clocks.get("compute", 0.0) - rest.waited
+        slowed.flat[places] = rest.slowed
+    idle = compute - kernels - slowed
+    for place in zip(*np.nonzero(clocks.left), strict=True):
+        walk = alone(parts, place[1], int(more[place]), overlaps=overlaps)
+        end[place], compute[place], idle[place] = walk.end, walk.compute, walk.idle
     return _Ran(end, compute, idle)
+
+
+def _taken_out(
+    clocks: ManyClocks, parts: Sequence[Part], those: list[bool], group: list[Part]
+) -> tuple[ManyClocks, Array]:
+    """Return the clocks of a group of parts in every row, with its prices, and their places."""
+    some = Some(np.tile(np.repeat(those, [len(part.plans) for part in parts]), clocks.rows))
+    prices = SomePrices(group)
+    in_rows = np.tile(np.arange(prices.plans), clocks.rows)
+    return clocks.taken_out(some, prices.of(in_rows)), some.places

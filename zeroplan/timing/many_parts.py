@@ -5,7 +5,8 @@ Their plans stand side by side in one array.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,12 @@ from zeroplan.timing.many_prices import Array, ManyPrices, key_of, varies
 from zeroplan.timing.prices import EventPrice
 from zeroplan.timing.walk import Walk
 
-__all__ = ["Part", "SomePrices", "Takes", "alone", "shape_of"]
+__all__ = ["Part", "SomePrices", "Takes", "alone", "halves", "shape_of"]
+
+
+OWN_PLACES: Final = 6
+"""Places of an event where times are compared besides what it waits for: its communicator, its
+host before and behind it, both ends of what slows it down, what is sent. [count]"""
 
 
 class Part(NamedTuple):
@@ -25,6 +31,11 @@ class Part(NamedTuple):
     prices: ManyPrices
     plans: Array
     """Their places in [batches x machines]."""
+
+    def halves(self) -> "tuple[Part, Part]":
+        """Cut the script behind its micro-steps."""
+        head, tail = halves(self.script)
+        return self._replace(script=head), self._replace(script=tail)
 
 
 class Take(NamedTuple):
@@ -37,17 +48,23 @@ class Take(NamedTuple):
     issue: Array
     line: str
     """Name of the clock of the communicator that it uses, if any."""
+    place: int
+    """Its first place in the script where two times are compared."""
 
 
 class Takes(dict[Event, Take]):
     """What events take, found when it is first asked for."""
 
+    plans: int
+    """How many there are. [count]"""
     slowdown: Array
     """Share by which kernels take longer beside a collective. [1]"""
+    weights: Array
+    """Of the places in the script where two times are compared, for `Sides`."""
 
-    def of(self, plans: Array) -> "Takes":
-        """Return the same for some of the plans, by their place among these."""
-        return _Fewer(self, plans)
+    def of(self, places: Array) -> "Takes":
+        """Return the same for some of the plans, by their places among these."""
+        return _Others(self, places)
 
 
 class SomePrices(Takes):
@@ -57,9 +74,13 @@ class SomePrices(Takes):
         super().__init__()
         self.parts = parts
         self._known: dict[tuple[object, ...], Array] = {}
+        self.plans = sum(len(part.plans) for part in parts)
         self.slowdown = self._joined([part.prices.slowdown for part in parts])
         each = (_events(part.script) for part in parts)
         self._twins = {twins[0]: twins for twins in zip(*each, strict=True)}
+        ends = [*accumulate(len(event.waits) + OWN_PLACES for event in self._twins)]
+        self._places = dict(zip(self._twins, [0, *ends], strict=False))
+        self.weights = np.random.default_rng(0).integers(2**62, size=max(ends, default=0))
 
     def __missing__(self, event: Event) -> Take:
         """Put what an event takes in each part side by side."""
@@ -75,6 +96,7 @@ class SomePrices(Takes):
             elsewhere=elsewhere,
             issue=self._joined([price.issue for price in prices]),
             line=line,
+            place=self._places[event],
         )
         return found
 
@@ -93,24 +115,25 @@ class SomePrices(Takes):
         return self._known[key]
 
 
-class _Fewer(Takes):
-    """Some of the plans of others."""
+class _Others(Takes):
+    """Plans by their places among others; one may be there several times."""
 
-    def __init__(self, whole: Takes, plans: Array) -> None:
+    def __init__(self, whole: Takes, places: Array) -> None:
         super().__init__()
-        self.whole, self.plans = whole, plans
+        self.whole, self.places, self.plans = whole, places, len(places)
         self._known: dict[object, Array] = {}
-        self.slowdown = self._taken(whole.slowdown)
+        self.slowdown, self.weights = self._taken(whole.slowdown), whole.weights
 
     def __missing__(self, event: Event) -> Take:
         """Take some of an event's figures."""
-        seconds, kernels, elsewhere, issue, line = self.whole[event]
+        seconds, kernels, elsewhere, issue, line, place = self.whole[event]
         found = self[event] = Take(
             self._taken(seconds),
             self._taken(kernels),
             self._taken(elsewhere),
             self._taken(issue),
             line,
+            place,
         )
         return found
 
@@ -118,7 +141,7 @@ class _Fewer(Takes):
         if not varies(values):
             return values
         if id(values) not in self._known:
-            self._known[id(values)] = values[self.plans]
+            self._known[id(values)] = values[self.places]
         return self._known[id(values)]
 
 
@@ -162,6 +185,16 @@ def alone(parts: Sequence[Part], place: int, more: int, *, overlaps: bool) -> Wa
         )
     )
     return walk
+
+
+def halves(script: Script) -> tuple[Script, Script]:
+    """Cut a script behind its micro-steps."""
+    items = script.items
+    repeats = (
+        n for n, each in enumerate(items, 1) if isinstance(each, Repeat) and each.micro_steps
+    )
+    cut = next(repeats, len(items))
+    return replace(script, items=items[:cut]), replace(script, items=items[cut:])
 
 
 def shape_of(script: Script) -> tuple[Any, ...]:
