@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from zeroplan.compute.price import Work
 from zeroplan.schedule.events import Event, Item, Repeat, Script, Stream
 from zeroplan.timing.many import timings, totals
-from zeroplan.timing.many_parts import Part, alone
+from zeroplan.timing.many_clocks import ManyClocks
+from zeroplan.timing.many_parts import Part, SomePrices, alone
 from zeroplan.timing.many_prices import ManyPrices
 from zeroplan.timing.prices import EventPrice
 from zeroplan.timing.walk import Walk
@@ -144,6 +145,26 @@ def test_copies_inside_which_leap_elsewhere_are_not_carried_on() -> None:
     blocks = Repeat(items=(kernel, send), times=12)
     micro_steps = Repeat(items=(blocks, issued, gather), times=4, micro_steps=True)
     _assert_walked(_case(prices, (micro_steps,), [0, 2, 20]), overlaps=True)
+
+
+def test_copies_inside_are_told_apart_by_their_order() -> None:
+    """The kernel is the later one in three of four copies: but for the first, or but for the last."""
+    prices = Prices()
+
+    def either(one: float, other: float) -> Any:
+        return 1e-3 * np.array([one, one, one, other, other])
+
+    kernels = _event(prices, "compute", either(1.0, 16.0), 0.0)
+    copied = _event(prices, "host to device", either(13.0, 1.0), 0.0)
+    copy = _event(prices, "host to device", 5e-3, 0.0)
+    kernel = _event(prices, "compute", either(6.0, 1.0), 0.0, waits=["host to device"])
+    items = (kernels, copied, Repeat(items=(copy, kernel), times=4))
+    part = Part(Script(resident=(), items=items), prices, np.arange(PLANS))
+    clocks = ManyClocks(SomePrices([part]), overlaps=True, more=0)
+    clocks.compared = True
+    clocks.run(items)
+    assert len(set(clocks.sides.pattern[:3])) == len(set(clocks.sides.pattern[3:])) == 1
+    assert clocks.sides.pattern[0] != clocks.sides.pattern[4]
 
 
 def test_a_wait_that_shrinks_evenly_is_told_for_every_number_of_micro_steps() -> None:

@@ -169,6 +169,7 @@ class ManyClocks:
                 self.clocks[name] = self.clocks[name] + ahead * moved
             self.sides.pattern = before.pattern + ahead * last.pattern
             copy = self._copy(leaps.items, compared=True)
+            self.sides.pattern = self.sides.pattern + leaps.order(copy)
             self.waited = self.waited + ahead * (last.waited + copy.waited) / 2
             self.slowed = self.slowed + ahead * (last.slowed + copy.slowed) / 2
             done = leaps.proved(copy, self.tolerance)

@@ -1,5 +1,7 @@
 """Which copies of a repeat plans have left, and over how many of them they leap."""
 
+from typing import Final
+
 import numpy as np
 
 from zeroplan.records import dataclass, replace
@@ -10,6 +12,9 @@ from zeroplan.timing.many_prices import Array
 from zeroplan.timing.many_some import Some
 
 __all__ = ["Leaps"]
+
+ORDER: Final = 0x2545F4914F6CDD1D
+"""Weight of the places of copies, as random as those of waits."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,8 +38,10 @@ class Leaps:
     """How many copies to leap over. [count]"""
     fails: Array = 0
     """How many would be too many, where a leap failed. [count]"""
+    behind: Array = 1
+    """How many copies are done. [count]"""
     rounds: int = 1
-    """How many there were, the first copy included. [count]"""
+    """How many it took, the first copy included. [count]"""
 
     @property
     def goes(self) -> Array:
@@ -50,11 +57,21 @@ class Leaps:
             reached=self.reached and self.reached.of(some),
             ahead=some.of(self.ahead),
             fails=some.of(self.fails),
+            behind=some.of(self.behind),
         )
 
     def proved(self, copy: State, tolerance: Array) -> Array:
         """Say which plans have done a copy, and those they leapt over."""
         return self.goes & ((self.ahead == 0) | same(self.last, copy, tolerance))
+
+    def order(self, copy: State) -> Array:
+        """Return a round's patterns times their copies' places, which tells them from each other.
+
+        Else a wait that is late in the first two copies would be one that is so in the last two.
+        """
+        places = self.ahead * self.behind + self.ahead * (self.ahead - 1) // 2
+        last_place = self.behind + self.ahead
+        return ORDER * (places * self.last.pattern + last_place * copy.pattern)
 
     def go_on(self, before: State, copy: State, done: Array, tolerance: Array) -> None:
         """Take note of a round, and say what the next one leaps over.
@@ -74,7 +91,7 @@ class Leaps:
         leapt, copies = self.ahead > 0, done * (self.ahead + 1)
         if self.reached:
             self.reached.add(before, self.last, copy, copies)
-        self.left = self.left - copies
+        self.left, self.behind = self.left - copies, self.behind + copies
         all_left = alike(self.last, copy, tolerance) * np.maximum(self.left - 1, 0)
         self.fails = np.where(done, np.maximum(self.fails - copies, 0), self.ahead)
         self.ahead = np.where(leapt, self.fails // 2, all_left)
