@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -256,3 +257,13 @@ def test_a_price_for_all_gpus_leaves_one_plan_of_each_number_on_the_frontier() -
     gpus = [16, 32, 64, 128]
     found = plan(gpus=gpus, prices={"": 2.5}, global_batch_size=1024, **keys)
     assert [each.gpus for each in found.frontier] == gpus
+
+
+def test_a_sweep_refuses_the_micro_steps_that_an_estimate_refuses() -> None:
+    keys: dict[str, Any] = {"model": "qwen3-0.6b", "strategy": "fsdp2", "gpus": 8}
+    table = sweep(**keys, optimizer_in_backward=True, gradient_accumulation_steps=[1, 3, 8])
+    assert list(table["gradient_accumulation_steps"]) == [1]
+    for count, (why, plans) in zip((3, 8), table.attrs["refused"].items(), strict=True):
+        with pytest.raises(SpecError, match=re.escape(why)):
+            estimate(**keys, optimizer_in_backward=True, gradient_accumulation_steps=count)
+        assert plans == 1

@@ -64,6 +64,7 @@ def _event(
     *,
     waits: Iterable[str] = (),
     mark: str = "",
+    line: str = "line",
 ) -> Event:
     """Return an event that takes so long, in kernels or on a link."""
     made = Event(
@@ -81,7 +82,7 @@ def _event(
         sent=0.0 if computes else seconds,
         moved=0.0,
         issue=issue,
-        line="" if computes else "line",
+        line="" if computes else line,
         work=NO_WORK,
     )
     return made
@@ -165,6 +166,26 @@ def test_copies_inside_are_told_apart_by_their_order() -> None:
     clocks.run(items)
     assert len(set(clocks.sides.pattern[:3])) == len(set(clocks.sides.pattern[3:])) == 1
     assert clocks.sides.pattern[0] != clocks.sides.pattern[4]
+
+
+def test_copies_inside_that_change_places_are_not_leapt_over() -> None:
+    """The first kernel leaves one collective while the second drifts into another one."""
+    prices = Prices()
+
+    def event(stream: Stream, seconds: float, *waits: str) -> Event:
+        return _event(prices, stream, seconds, 0.0, waits=waits, line="")
+
+    begun = (
+        event("compute", 10.0),
+        event("reduce-scatter", 1.1),
+        event("all-gather", 6.11),
+        event("cpu", 10.0),
+    )
+    blocks = Repeat(items=(event("compute", 1.0), event("all-gather", 5.01)), times=2)
+    ends = (event("cpu", 10.0), event("compute", 0.0, "cpu"))
+    items = (event("reduce-scatter", 9.98), blocks, *ends)
+    micro_steps = Repeat(items=items, times=4, micro_steps=True)
+    _assert_walked(_case(prices, (*begun, micro_steps), [0, 30, 68]), overlaps=True)
 
 
 def test_a_wait_that_shrinks_evenly_is_told_for_every_number_of_micro_steps() -> None:

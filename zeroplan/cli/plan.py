@@ -41,10 +41,10 @@ INTERRUPTED: Final = 130
 OBJECTIVES: Final = ("fastest", "cheapest", "fewest-gpus", "most-headroom")
 """Those of `zeroplan.search.record`, which help pages and shells do not wait for."""
 
-SMALL: Final = 24
+FEW_FAMILIES: Final = 24
 """Families of structures that one process searches sooner than others are started. [count]"""
 
-FEW: Final = 100_000
+FEW_PLANS: Final = 100_000
 """Plans of which the same holds. [count]"""
 
 app = typer.Typer(add_completion=False)
@@ -212,7 +212,8 @@ def _search(
     from zeroplan.search.plan import search  # noqa: PLC0415
 
     journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
-    several = len(space.families()) > SMALL or space.plans > FEW
+    families = len(space.families())
+    several = families > FEW_FAMILIES or (families > 1 and space.plans > FEW_PLANS)
     usual = (os.cpu_count() or 1) if several else 1
     many = usual if workers is None else count("--workers", workers)
     with working("searching", "structures", quiet=quiet) as progress:

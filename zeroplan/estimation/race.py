@@ -6,7 +6,7 @@ plan's whole step has lost.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ class Runners:
 
 def time_all(several: Sequence[Runners]) -> None:
     """Time every plan."""
-    for alike in _alike(several):
+    for alike in _alike(several, lambda each: each.walk):
         _time(alike, [np.arange(each.more.shape[1]) for each in alike])
 
 
@@ -95,10 +95,10 @@ def race(
     """
     each = zip(several, tokens, tracks, strict=True)
     courses = [_Course(*these) for these in each if any(track.any() for track in these[-1])]
-    for alike in _alike([course.runners for course in courses]):
-        running = [course for course in courses if course.runners in alike]
-        _time(alike, [course.first() for course in running])
-        _time(alike, [course.further() for course in running])
+    for alike in _alike(courses, lambda course: course.runners.walk):
+        runners = [course.runners for course in alike]
+        _time(runners, [course.first() for course in alike])
+        _time(runners, [course.further() for course in alike])
 
 
 class _Course:
@@ -129,10 +129,10 @@ class _Course:
         return np.flatnonzero(chosen.reshape(self.runners.more.shape).any(axis=0))
 
 
-def _alike(several: Sequence[Runners]) -> list[list[Runners]]:
-    found: defaultdict[tuple[Any, ...], list[Runners]] = defaultdict(list)
+def _alike(several: Iterable[Any], walk: Callable[[Any], object]) -> list[list[Any]]:
+    found: defaultdict[object, list[Any]] = defaultdict(list)
     for each in several:
-        found[each.walk].append(each)
+        found[walk(each)].append(each)
     return list(found.values())
 
 

@@ -11,7 +11,7 @@ from zeroplan.schedule.plan import Plan
 from zeroplan.sharding.dtypes import Dtypes
 from zeroplan.sharding.offload import HostBuffer
 from zeroplan.spec.run import Loading
-from zeroplan.units import DTYPE_BYTES, GB, Guess, Size
+from zeroplan.units import DTYPE_BYTES, GB, Guess, Size, floor
 from zeroplan.workload.tape import Parameter
 
 __all__ = ["PROCESS_BYTES", "HostMemory", "host_memory", "offloaded_activations"]
@@ -80,11 +80,11 @@ def host_memory(
     gathered = parameters + (0 if plan.row.framework == "deepspeed" else states)
     saved = gathered if plan.row.divides_parameters else max(sizes)[0]
     return HostMemory(
-        held_bytes=int(offloaded + processes),
-        load_bytes=int(readers * _read_bytes(plan) + processes),
-        save_bytes=int(offloaded + processes + saved),
-        checkpoint_bytes=int(parameters + states),
-        nvme_bytes=int(ranks_per_node * step.nvme_bytes),
+        held_bytes=floor(offloaded + processes),
+        load_bytes=floor(readers * _read_bytes(plan) + processes),
+        save_bytes=floor(offloaded + processes + saved),
+        checkpoint_bytes=floor(parameters + states),
+        nvme_bytes=floor(ranks_per_node * step.nvme_bytes),
         half_band_bytes=int(processes * PROCESS_BYTES.rel_uncertainty),
         available_bytes=available_bytes,
         checks_loading=training.load is not None,

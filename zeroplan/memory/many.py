@@ -26,6 +26,8 @@ class Heights:
     phases: dict[Phase, Array]
     pools_bytes: dict[Pool, Array]
     """The highest that the blocks of each stream reach."""
+    left_bytes: Array
+    """What a micro-step leaves behind for those that follow."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,9 @@ class _Course:
 
     pool_of: Mapping[Category, Pool]
     rises: dict[Pool | None, _Rises]
+    more: Array = 0
+    """Micro-steps beyond those that the script tells. [count]"""
+    left_bytes: Array = 0
     order: list[int] = field(default_factory=list)
     """Places among the rises."""
     phases: list[Phase] = field(default_factory=list)
@@ -72,15 +77,20 @@ class _Course:
                 self._repeat(item)
 
     def _repeat(self, repeat: Repeat) -> None:
-        """Every copy rises or falls by the same: the first or the last one is the highest."""
+        """Write the first copy, what those between change, and the last one.
+
+        Every copy rises or falls by the same, so that one of these two is the highest.
+        """
         begins = len(self.order)
         self.run(repeat.items)
         copy, phases = self.order[begins:], self.phases[begins:]
         between = len(self.rises[None].net)
         for rises in self.rises.values():
             once = sum(times * rises.net[place] for place, times in Counter(copy).items())
-            rises.net.append((repeat.times - 2) * once)
+            rises.net.append((repeat.times + self.more * repeat.micro_steps - 2) * once)
             rises.most.append(0)
+            if repeat.micro_steps and rises is self.rises[None]:
+                self.left_bytes = once
         self.order += [between, *copy]
         self.phases += [phases[-1], *phases]
 
@@ -103,12 +113,22 @@ class _Course:
         return (each for each in changes if self.pool_of.get(each.category, "compute") == pool)
 
 
-def heights(script: Script) -> Heights:
-    """Walk a script of arrays: `trace` without the moments and what they are made of."""
+def heights(script: Script, more: Array = 0) -> Heights:
+    """Walk a script of arrays: `trace` without the moments and what they are made of.
+
+    Parameters
+    ----------
+    script
+        The step.
+    more
+        Micro-steps beyond those that it tells. [count]
+
+    """
     pools: list[Pool] = (
         [*dict.fromkeys(("compute", *script.pools.values()))] if script.pools else []
     )
-    course = _Course(script.pools, {None: _Rises(), **{pool: _Rises() for pool in pools}})
+    rises: dict[Pool | None, _Rises] = {None: _Rises(), **{pool: _Rises() for pool in pools}}
+    course = _Course(script.pools, rises, more)
     course.run(script.items)
     tops = course.tops(None, script.resident)
     phases = {
@@ -116,11 +136,15 @@ def heights(script: Script) -> Heights:
         for phase in dict.fromkeys(course.phases)
     }
     of_pool = {pool: course.tops(pool, script.resident).max(axis=0) for pool in pools}
-    return Heights(phases=phases, pools_bytes=of_pool or {"compute": tops.max(axis=0)})
+    return Heights(
+        phases=phases,
+        pools_bytes=of_pool or {"compute": tops.max(axis=0)},
+        left_bytes=course.left_bytes,
+    )
 
 
 def _table(values: list[Array]) -> Array:
-    """Put figures, numbers or arrays over plans, under one another. [figures, plans]"""
+    """Put bytes, whole numbers or arrays over plans, under one another. [figures, plans]"""
     table = np.empty((len(values), max(map(np.size, values))), np.int64)
     for row, value in enumerate(values):
         table[row] = value

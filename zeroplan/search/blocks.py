@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.applies import applies
 from zeroplan.spec.reading import read_run
+from zeroplan.spec.verify import verify
 
 __all__ = ["Block", "Refusal", "blocks"]
+
+
+REFUSED: Final = -1
+"""In place of a number of micro-steps that cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +158,13 @@ def _batches(space: Space, question: Question) -> Iterator[Batches | Refusal]:
     if space.global_batch_size is not None:
         world = pairs[:, 0] * question.run.cluster.gpus
         steps = (space.global_batch_size // world * (space.global_batch_size % world == 0))[None]
+    for count in np.unique(steps[steps > 0]):
+        training = replace(question.run.training, gradient_accumulation_steps=int(count))
+        try:
+            verify(replace(question.run, training=training))
+        except SpecError as error:
+            yield Refusal(why=str(error), plans=int((steps == count).sum()))
+            steps = np.where(steps == count, REFUSED, steps)
     impossible = int((steps == 0).sum())
     if impossible:
         why = "a global batch must be a multiple of GPUs times micro-batch size"

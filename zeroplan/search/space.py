@@ -78,7 +78,7 @@ class Space:
 
     @property
     def plans(self) -> int:
-        """Plans of all structures on all machines, those that cannot be included. [count]"""
+        """All combinations, also those that turn out to be impossible. [count]"""
         return sum(1 for _ in self.structures()) * sum(1 for _ in self.machines()) * self.batches
 
     @property

@@ -84,10 +84,10 @@ def totals(script: Script, prices: ManyPrices, more: Array) -> dict[str, Array]:
 
 
 def _sums(calls: Iterable[tuple[Event, int]], prices: ManyPrices) -> dict[str, Array]:
-    """Sum up the seconds of each kind, those of events that take the same once."""
+    """Sum up the seconds of each kind, those of events that share a price once."""
     told: dict[tuple[object, ...], tuple[Event, int]] = {}
     for event, times in calls:
-        key = id(prices[event]), event.stream == "compute", event.phase == "optimizer"
+        key = id(prices[event]), event.stream == "compute"
         known, before = told.get(key, (event, 0))
         told[key] = known, before + times
     return sums(told.values(), prices)

@@ -1,9 +1,7 @@
 """The clocks of many plans at once: the same walk, with an array on each clock.
 
-The plans of an array share a script, whose sizes are arrays over batches. Each batch meets each
-machine, so that an array has an element for every pair of them, machines fastest. Plans of four and
-more micro-steps share a script, too: what clocks show after each number of them is kept on the way
-to the most, and from there on each of these numbers is a plan of its own.
+What clocks show after each number of micro-steps is kept on the way to the most, and from there on
+each of these numbers is a plan of its own.
 """
 
 from functools import reduce
@@ -13,7 +11,7 @@ import numpy as np
 
 from zeroplan.records import dataclass, field
 from zeroplan.schedule.events import Event, Item, Repeat
-from zeroplan.timing.many_copies import Sides, State, merged
+from zeroplan.timing.many_copies import Sides, State, merged, settled
 from zeroplan.timing.many_leaps import Leaps
 from zeroplan.timing.many_micro_steps import Reached
 from zeroplan.timing.many_parts import Takes
@@ -25,10 +23,10 @@ from zeroplan.timing.walk import HOST, SENDING
 __all__ = ["ManyClocks"]
 
 FEW: Final = 2
-"""Of so many plans at most one is taken out to run alone. [count]"""
+"""Plans are taken out of their arrays where more than so many times as many are done. [1]"""
 
 WORTHWHILE: Final = 256
-"""So many plans are not worth taking some out: an array of one takes as long. [count]"""
+"""In so many plans nothing is worth taking out: an array of one takes as long. [count]"""
 
 PATIENCE: Final = 8
 """Rounds of micro-steps after which few plans are left to run alone. [count]"""
@@ -93,8 +91,9 @@ class ManyClocks:
                 self._copies(item.items, np.asarray(item.times), None)
 
     def _pass(self, event: Event) -> None:
-        seconds, kernels, elsewhere, issue, line, self.sides.place = self.prices[event]
+        seconds, kernels, elsewhere, issue, line, place = self.prices[event]
         clocks, later = self.clocks, self._later
+        self.sides.place = place
         stream = event.stream if self.overlaps else "compute"
         ready = free = clocks.get(stream, 0.0)
         for name in event.waits:
@@ -168,8 +167,9 @@ class ManyClocks:
             for name, moved in last.clocks.items():
                 self.clocks[name] = self.clocks[name] + ahead * moved
             self.sides.pattern = before.pattern + ahead * last.pattern
-            copy = self._copy(leaps.items, compared=True)
-            self.sides.pattern = self.sides.pattern + leaps.order(copy)
+            copy = settled(last, self._copy(leaps.items, compared=True))
+            if self.compared:
+                self.sides.pattern = self.sides.pattern + leaps.placed(copy)
             self.waited = self.waited + ahead * (last.waited + copy.waited) / 2
             self.slowed = self.slowed + ahead * (last.slowed + copy.slowed) / 2
             done = leaps.proved(copy, self.tolerance)

@@ -6,8 +6,9 @@ import numpy as np
 
 from zeroplan.timing.many_prices import Array
 from zeroplan.timing.many_some import Some
+from zeroplan.timing.steady import STEADY
 
-__all__ = ["Sides", "State", "alike", "merged", "same"]
+__all__ = ["Sides", "State", "alike", "merged", "same", "settled"]
 
 ROWS: Final = 16
 """Waits that are summed up at once: few enough to stay in a processor's cache. [count]"""
@@ -103,6 +104,17 @@ def merged(those: Array, some: State, others: State) -> State:
     }
     pairs = zip(some[1:], others[1:], strict=True)
     return State(clocks, *(np.where(those, one, other) for one, other in pairs))
+
+
+def settled(last: State, copy: State) -> State:
+    """Let what a copy waited be what the last one did, where only rounding makes them differ."""
+
+    def even(one: Array, other: Array) -> Array:
+        found: Array = np.where(np.abs(other - one) <= STEADY * np.abs(one), one, other)
+        return found[()]
+
+    waited, slowed = even(last.waited, copy.waited), even(last.slowed, copy.slowed)
+    return copy._replace(waited=waited, slowed=slowed)
 
 
 def same(last: State, copy: State, tolerance: Array) -> Array:

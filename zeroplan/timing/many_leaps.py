@@ -1,6 +1,6 @@
 """Which copies of a repeat plans have left, and over how many of them they leap."""
 
-from typing import Final
+from functools import cache
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from zeroplan.timing.many_some import Some
 
 __all__ = ["Leaps"]
 
-ORDER: Final = 0x2545F4914F6CDD1D
-"""Weight of the places of copies, as random as those of waits."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Leaps:
@@ -24,6 +21,9 @@ class Leaps:
     In a round every plan leaps over some copies, or none, and runs the one behind them. Where it
     does what the last one before the leap did, those between did so, too; else the plan stays where
     it was, and tries half as many.
+
+    That holds for a repeat within a repeat as well: the sums of the inner one's copies say which of
+    them did what, for each copy counts with a weight of its own.
     """
 
     items: tuple[Item, ...]
@@ -64,14 +64,16 @@ class Leaps:
         """Say which plans have done a copy, and those they leapt over."""
         return self.goes & ((self.ahead == 0) | same(self.last, copy, tolerance))
 
-    def order(self, copy: State) -> Array:
-        """Return a round's patterns times their copies' places, which tells them from each other.
+    def placed(self, copy: State) -> Array:
+        """Return the patterns of a round by the places of its copies, which tell them apart.
 
-        Else a wait that is late in the first two copies would be one that is so in the last two.
+        Else what the first copy does and the last does not would be what the last one does and the
+        first does not.
         """
-        places = self.ahead * self.behind + self.ahead * (self.ahead - 1) // 2
-        last_place = self.behind + self.ahead
-        return ORDER * (places * self.last.pattern + last_place * copy.pattern)
+        weights = _of_first(int(np.max(self.behind + self.left)))
+        run = np.minimum(self.behind + self.ahead, len(weights) - 2)
+        leapt = weights[run] - weights[np.minimum(self.behind, run)]
+        return leapt * self.last.pattern + (weights[run + 1] - weights[run]) * copy.pattern
 
     def go_on(self, before: State, copy: State, done: Array, tolerance: Array) -> None:
         """Take note of a round, and say what the next one leaps over.
@@ -97,3 +99,10 @@ class Leaps:
         self.ahead = np.where(leapt, self.fails // 2, all_left)
         self.last = merged(done, copy, self.last)
         self.rounds += 1
+
+
+@cache
+def _of_first(copies: int) -> Array:
+    """Return the sums of random weights of the first copies: of none, of one, ... of all."""
+    weights = np.random.default_rng(1).integers(2**62, size=copies)
+    return np.concatenate([[0], np.cumsum(weights)])

@@ -34,8 +34,9 @@ class Reached:
     def add(self, before: State, last: State, copy: State, copies: Array) -> None:
         """Go on by so many copies, and keep what clocks show after numbers in between.
 
-        All move the clocks as the last of them does, `copy`. How long they wait changes evenly,
-        from what the one before them did, `last`.
+        They move the clocks as the copy before them did, `last`, but for the last of them, `copy`:
+        it does nearly the same, or is the only one. How long they wait changes evenly from the one
+        to the other.
         """
         further = self.steps - self.done
         reached = self.missing & (further <= copies)
@@ -44,10 +45,12 @@ class Reached:
             return
         self.missing = self.missing & ~reached
         bends = further * (further + 1) / 2 / np.maximum(copies, 1)
-        known = self.state
+        known, leapt, run = self.state, np.minimum(further, copies - 1), further == copies
         clocks = {
             name: np.where(
-                reached, before.clocks.get(name, 0.0) + further * moved, known.clocks.get(name, 0.0)
+                reached,
+                before.clocks.get(name, 0.0) + leapt * last.clocks.get(name, 0.0) + run * moved,
+                known.clocks.get(name, 0.0),
             )
             for name, moved in copy.clocks.items()
         }

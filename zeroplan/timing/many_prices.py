@@ -54,7 +54,7 @@ class OnGpus:
         gpus, self._gpu_of = _distinct([(each.gpu, each.offload) for each in machines])
         wires = machines[0].wires  # no operation is sent
         self.prices = [Prices(Works(gpu, fuses), wires, host, offload) for gpu, offload in gpus]
-        self._known: dict[int, tuple[Work, float]] = {}
+        self._known: dict[int, tuple[tuple[Step, ...], Work, float]] = {}
         self._copies: dict[object, tuple[Array, Array]] = {}
 
     def serve(self, machines: Sequence[Machine]) -> bool:
@@ -66,12 +66,13 @@ class OnGpus:
         """Return what operations take on the GPUs, and on the hosts, which are alike [s]."""
         known = self._known.get(id(steps))
         if known is None:
+            # the steps are kept, that their name stays theirs
             each = [prices.steps(steps) for prices in self.prices]
             done, issue = each[0]
             kinds = ("seconds", "matmul_seconds", "attention_seconds")
             joined = {kind: self.joined([getattr(w, kind) for w, _ in each]) for kind in kinds}
-            known = self._known[id(steps)] = replace(done, **joined), issue
-        return known
+            known = self._known[id(steps)] = steps, replace(done, **joined), issue
+        return known[1:]
 
     def copies(self, traffic_bytes: Array) -> Array:
         """Return what copies within the GPUs' memory take. [s]"""
