@@ -74,6 +74,8 @@ class SomePrices(Takes):
         super().__init__()
         self.parts = parts
         self._known: dict[tuple[object, ...], Array] = {}
+        self._takes: dict[tuple[int, ...], tuple[Array, Array, Array, Array, str]] = {}
+        """By identity of the prices, which the parts keep."""
         self.plans = sum(len(part.plans) for part in parts)
         self.slowdown = self._joined([part.prices.slowdown for part in parts])
         each = (_events(part.script) for part in parts)
@@ -83,22 +85,27 @@ class SomePrices(Takes):
         self.weights = np.random.default_rng(0).integers(2**62, size=max(ends, default=0))
 
     def __missing__(self, event: Event) -> Take:
-        """Put what an event takes in each part side by side."""
+        """Put what an event takes in each part side by side, once for events that share prices."""
         pairs = zip(self.parts, self._twins[event], strict=True)
         prices = [part.prices[twin] for part, twin in pairs]
+        key = tuple(map(id, prices))
+        if key not in self._takes:
+            self._takes[key] = self._take(prices)
+        found = self[event] = Take(*self._takes[key], self._places[event])
+        return found
+
+    def _take(self, prices: list[EventPrice]) -> tuple[Array, Array, Array, Array, str]:
         line = prices[0].line
         elsewhere = self._joined([price.sent for price in prices])
         if any(varies(price.moved) or price.moved for price in prices):
             elsewhere = elsewhere + self._joined([price.moved for price in prices])
-        found = self[event] = Take(
-            seconds=self._joined([price.seconds for price in prices]),
-            kernels=self._joined([price.kernels for price in prices]) if line else 0.0,
-            elsewhere=elsewhere,
-            issue=self._joined([price.issue for price in prices]),
-            line=line,
-            place=self._places[event],
+        return (
+            self._joined([price.seconds for price in prices]),
+            self._joined([price.kernels for price in prices]) if line else 0.0,
+            elsewhere,
+            self._joined([price.issue for price in prices]),
+            line,
         )
-        return found
 
     def _joined(self, values: list[Array]) -> Array:
         """Take the plans of each part, of arrays that others hold; a number where all agree."""
