@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from zeroplan import estimate, plan, sweep
@@ -16,6 +17,7 @@ from zeroplan.search.journal import Journal
 from zeroplan.search.plan import search
 from zeroplan.search.record import Search
 from zeroplan.search.space import Space, space_of
+from zeroplan.search.sweep import write_csv
 from zeroplan.spec.toml import by_dotted_key
 
 AXES: dict[str, list[object]] = {
@@ -267,3 +269,44 @@ def test_a_sweep_refuses_the_micro_steps_that_an_estimate_refuses() -> None:
         with pytest.raises(SpecError, match=re.escape(why)):
             estimate(**keys, optimizer_in_backward=True, gradient_accumulation_steps=count)
         assert plans == 1
+
+
+@pytest.mark.parametrize("sizes", [[8, 32], [32, 8], 8])
+def test_what_a_strategy_does_not_read_decides_nothing(sizes: Any) -> None:
+    keys: dict[str, Any] = {"model": "70b", "gpus": 64, "activation_checkpointing": "full"}
+    groups = {"shard_size": sizes, "replicate_size": [2, 8]}
+    found = plan(strategy=["zero3", "hsdp"], **groups, **keys)
+    alone = plan(strategy="zero3", **keys)
+    assert found.chosen is not None
+    assert alone.chosen is not None
+    assert found.chosen.keys == {"sharding.strategy": "zero3", **alone.chosen.keys}
+    assert found.chosen.step_seconds == alone.chosen.step_seconds
+
+
+def test_a_fixed_value_that_a_strategy_does_not_read_decides_nothing() -> None:
+    keys: dict[str, Any] = {"model": "70b", "gpus": 64, "strategy": ["zero3", "hsdp"]}
+    found = plan(shard_size=8, replicate_size=2, **keys)
+    assert {each.keys["sharding.strategy"] for each in found.best} == {"zero3"}
+    assert found.estimate is not None
+    assert found.estimate.inputs.sharding.shard_size is None
+
+
+@pytest.mark.parametrize("several", [["none", "cpu"], ["cpu", "none"]])
+def test_a_strategy_that_cannot_offload_runs_without_where_that_is_offered(
+    several: list[str],
+) -> None:
+    table = sweep(model="llama-3.2-1b", strategy=["ddp", "zero2"], offload_optimizer=several)
+    assert list(table["strategy"]) == ["ddp", "zero2", "zero2"]
+    assert not table.attrs["refused"]
+
+
+def test_a_table_has_nothing_where_a_key_is_not_read(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpus": 16, "strategy": ["zero3", "hsdp"]}
+    sizes: dict[str, Any] = {"shard_size": [8, 4], "activation_checkpointing": ["none", "full"]}
+    table = sweep(**keys, **sizes)
+    assert [None if pd.isna(size) else size for size in table["shard_size"]] == [
+        *(None, None), *(8, 8), *(4, 4)
+    ]  # fmt: skip
+    file = tmp_path / "plans.csv"
+    write_csv(space_of(by_dotted_key({**keys, **sizes})), file)
+    assert list(pd.read_csv(file)["shard_size"].fillna(0)) == [0, 0, 8, 8, 4, 4]

@@ -250,6 +250,6 @@ def _command(space: "Space", found: "Search") -> str:
         return ""
     from zeroplan.spec.hints import spelled  # noqa: PLC0415
 
-    given = {**space.fixed, **found.chosen.keys}
+    given = space.whole(found.chosen.keys)
     words = (word for key, value in given.items() for word in (flag(key), spelled(value)))
     return shlex.join(("zeroplan", "estimate", *words))

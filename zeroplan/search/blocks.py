@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from zeroplan.schedule.stretches import FEWEST_PERIODS
 from zeroplan.search.space import BATCH_KEYS, Space
 from zeroplan.sharding.groups import Groups
 from zeroplan.sharding.strategies import STRATEGIES
-from zeroplan.spec.applies import applies
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.verify import verify
 
@@ -65,10 +64,8 @@ class Block:
             self.batches.sequence_length[batch],
             self.batches.gradient_accumulation_steps[steps, batch],
         )
-        strategy: Any = self.machines.questions[0].run.sharding.strategy
-        read = {k: v for k, v in self.structure.items() if applies(k, [strategy])}
         return {
-            **read,
+            **self.structure,
             **self.machines.keys[machine],
             **dict(zip(BATCH_KEYS, map(int, numbers), strict=True)),
         }
@@ -131,7 +128,7 @@ def _machines(space: Space, structure: dict[str, object]) -> Iterator[Machines |
     first: Question | None = None
     for machine in space.machines():
         try:
-            run = read_run(space.fixed, structure, machine)
+            run = read_run(space.whole(structure), machine)
             if first is None:
                 first = question = resolve(run, space.profiles)
             else:

@@ -226,4 +226,4 @@ def _apart(choices: list[Choice]) -> list[Choice]:
 
 def _whole(space: Space, choice: Choice) -> Estimate:
     """Answer for a plan as `estimate` does."""
-    return answer(resolve(read_run(space.fixed, choice.keys), space.profiles))
+    return answer(resolve(read_run(space.whole(choice.keys)), space.profiles))

@@ -1,7 +1,7 @@
 """What is searched: a run, and the values that some of its keys may take."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -31,6 +31,9 @@ MACHINE_KEYS: Final = (
 )
 """What only prices a step."""
 
+DEMANDED: Final = ("sharding.offload_optimizer", "sharding.offload_parameters")
+"""What a strategy that cannot do it refuses, where others ignore what they do not read."""
+
 STRATEGY: Final = "sharding.strategy"
 GPUS: Final = "cluster.gpus"
 
@@ -54,27 +57,33 @@ class Space:
         """Return the structures, together those that differ in their number of GPUs alone."""
         found: defaultdict[object, list[dict[str, object]]] = defaultdict(list)
         for each in self.structures():
-            found[tuple(each[key] for key in each if key != GPUS)].append(each)
+            found[tuple(pair for pair in each.items() if pair[0] != GPUS)].append(each)
         return list(found.values())
 
     def structures(self) -> Iterator[dict[str, object]]:
-        """Yield the values of the keys that a step depends on, but for its batch.
+        """Return the values of the keys that a step depends on, but for its batch.
 
-        A key that a strategy does not read takes its first value only.
+        What a strategy does not read is left out.
         """
-        for each in self._combined(lambda key: key not in (*BATCH_KEYS, *MACHINE_KEYS)):
-            strategy: Any = each.get(STRATEGY) or self.fixed.get(STRATEGY)
-            idle = (key for key in each if not applies(key, [strategy]))
-            if all(each[key] == self.axes[key][0] for key in idle):
-                yield each
+        every = map(self._read, self._combined(self.structural))
+        return map(dict, dict.fromkeys(tuple(each.items()) for each in every))
 
     def machines(self) -> Iterator[dict[str, object]]:
         """Yield the values of the keys that price a step."""
-        return self._combined(lambda key: key in MACHINE_KEYS)
+        return self._combined([key for key in self.axes if key in MACHINE_KEYS])
+
+    def whole(self, values: Values) -> dict[str, object]:
+        """Return the values of a plan with those that all have, of what its strategy reads."""
+        return self._read({**self.fixed, **values})
 
     def values(self, key: str) -> tuple[object, ...]:
         """Return all values of a key; None is what zeroplan chooses."""
         return self.axes.get(key, (self.fixed.get(key),))
+
+    @property
+    def structural(self) -> list[str]:
+        """The keys with several values that a step depends on, but for its batch."""
+        return [key for key in self.axes if key not in (*BATCH_KEYS, *MACHINE_KEYS)]
 
     @property
     def plans(self) -> int:
@@ -86,8 +95,13 @@ class Space:
         """Plans of one structure on one machine. [count]"""
         return prod(len(self.values(key)) for key in BATCH_KEYS)
 
-    def _combined(self, wanted: Callable[[str], bool]) -> Iterator[dict[str, object]]:
-        names = [key for key in self.axes if wanted(key)]
+    def _read(self, values: Values) -> dict[str, object]:
+        """Leave out what a strategy does not read; a demand stays that nothing is offered for."""
+        strategy: Any = values.get(STRATEGY, self.fixed.get(STRATEGY))
+        demands = [key for key in DEMANDED if "none" not in self.values(key)]
+        return {k: v for k, v in values.items() if k in demands or applies(k, [strategy])}
+
+    def _combined(self, names: Sequence[str]) -> Iterator[dict[str, object]]:
         for values in product(*(self.axes[name] for name in names)):
             yield dict(zip(names, values, strict=True))
 

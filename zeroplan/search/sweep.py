@@ -39,8 +39,9 @@ def sweep(
     Returns
     -------
     pandas.DataFrame
-        A row for each plan: the keys that vary, then its figures in SI base units. Combinations
-        that contradict themselves or are not modelled are left out; `attrs["refused"]` says which.
+        A row for each plan: the keys that vary, missing where its strategy does not read them, then
+        its figures in SI base units. Combinations that contradict themselves or are not modelled
+        are left out; `attrs["refused"]` says which.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def frames(
     for done, family in enumerate(families, 1):
         for found in blocks(space, family):
             if isinstance(found, Block):
-                yield _frame(found)
+                yield _frame(space, found)
             else:
                 refused[found.why] = refused.get(found.why, 0) + found.plans
         if progress is not None:
@@ -115,12 +116,16 @@ def write_parquet(space: Space, path: Path, *, progress: Progress | None = None)
             writer.close()
 
 
-def _frame(block: Block) -> "pd.DataFrame":
+def _frame(space: Space, block: Block) -> "pd.DataFrame":
     import pandas as pd  # noqa: PLC0415
 
     shape = block.figures.verdict.shape
     steps, batch, machine = (each.ravel() for each in np.indices(shape))
-    named: dict[str, Any] = dict(block.structure)
+    named: dict[str, Any] = {}
+    for key in space.structural:  # of one type in every block, also where it is left out
+        values: Any = space.axes[key]
+        dtype = pd.array(values).dtype
+        named[key] = pd.array([block.structure.get(key)], dtype=dtype).repeat(steps.size)
     for key in block.machines.keys[0]:
         named[key] = np.array([each[key] for each in block.machines.keys], dtype=object)[machine]
     size, length, count = BATCH_KEYS
@@ -128,6 +133,6 @@ def _frame(block: Block) -> "pd.DataFrame":
     named[length] = block.batches.sequence_length[batch]
     named[count] = block.batches.gradient_accumulation_steps[steps, batch]
     columns = {key.rpartition(".")[2]: value for key, value in named.items()}
-    values = {entry.name: getattr(block.figures, entry.name).ravel() for entry in fields(Figures)}
-    values["verdict"] = np.array(VERDICTS, dtype=object)[values["verdict"]]
-    return pd.DataFrame(columns | values)
+    found = {entry.name: getattr(block.figures, entry.name).ravel() for entry in fields(Figures)}
+    found["verdict"] = np.array(VERDICTS, dtype=object)[found["verdict"]]
+    return pd.DataFrame(columns | found)
