@@ -13,6 +13,8 @@ import pytest
 from zeroplan import estimate, plan, sweep
 from zeroplan.errors import SpecError, UsageError
 from zeroplan.hardware import load_catalogue
+from zeroplan.report.plan import plan_text
+from zeroplan.report.terminal import Page
 from zeroplan.search.journal import Journal
 from zeroplan.search.plan import search
 from zeroplan.search.record import Search
@@ -310,3 +312,44 @@ def test_a_table_has_nothing_where_a_key_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "plans.csv"
     write_csv(space_of(by_dotted_key({**keys, **sizes})), file)
     assert list(pd.read_csv(file)["shard_size"].fillna(0)) == [0, 0, 8, 8, 4, 4]
+
+
+WIRED: dict[str, Any] = {"model": "8b", "gpus": 64, "micro_batch_size": 1, "strategy": "fsdp2"}
+
+
+def test_a_link_that_no_machine_has_is_told_but_not_chosen() -> None:
+    found = plan(link=["nvlink", "ib"], **WIRED)
+    assert found.chosen is not None
+    assert found.chosen.keys["cluster.link"] == "ib"
+    assert all(each.keys["cluster.link"] == "ib" for each in found.frontier)
+    unreal = [each.hypothetical is not None for each in found.best]
+    assert unreal == sorted(unreal)
+    assert [each.hypothetical is not None for each in found.best] == [
+        each.keys["cluster.link"] == "nvlink" for each in found.best
+    ]
+    fastest = max(found.best, key=lambda each: each.tokens_per_second)
+    assert (fastest.hypothetical or "").startswith("Hypothetical: one domain of 64 h100-sxm5-80gb")
+    page = plan_text(found, Page(width=100), command="")
+    summary, _, notes = page.partition("\nNotes\n")
+    assert "64 (hypothetical)" in summary
+    assert "Hypothetical: one domain of 64 h100-sxm5-80gb" in notes
+
+
+def test_a_link_that_no_machine_has_is_chosen_where_nothing_else_is_there() -> None:
+    found = plan(link="nvlink", **WIRED)
+    (told,) = {each["hypothetical"] for each in found.to_dict()["best"]}
+    page = plan_text(found, Page(width=100), command="")
+    assert "Fastest: fsdp2 on 64 h100-sxm5-80gb (hypothetical), " in page
+    assert page.replace("\n", " ").count(told) == 1
+
+
+def test_the_fewest_gpus_are_of_a_machine_that_there_is() -> None:
+    found = plan(
+        objective="fewest-gpus", gpus=[16, 32, 64], gpus_per_node=[8, 16, 64], **_without("gpus")
+    )
+    assert found.chosen is not None
+    assert (found.chosen.gpus, found.chosen.hypothetical) == (16, None)
+
+
+def _without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in WIRED.items() if key != name}

@@ -32,7 +32,7 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
     if command:
         parts.append(f"Look closer:\n{command_text(command, on)}")
     refused = (f"{each.plans:,} more plans cannot be: {each.why}" for each in found.refused)
-    notes = [f"- {note}" for note in (*_prices(found), *refused)]
+    notes = [f"- {note}" for note in (*_prices(found), *_hypothetical(found), *refused)]
     if notes:
         parts.append(prose(("Notes", *notes), on))
     return "\n".join(parts)
@@ -49,6 +49,8 @@ def _summary(found: Search) -> Iterator[str]:
         yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
         return
     yield f"{OBJECTIVES[found.objective]}: {_named(best, found.estimate)}."
+    if best.hypothetical is not None:
+        yield best.hypothetical
     yield (
         f"{significant(best.step_seconds)} s per step ({significant(best.low_seconds)} to "
         f"{significant(best.high_seconds)} s), {significant(best.tokens_per_second)} tokens/s of "
@@ -60,18 +62,32 @@ def _summary(found: Search) -> Iterator[str]:
 
 def _prices(found: Search) -> dict[str, None]:
     """Say what a GPU-hour of each plan that is shown costs, each price once."""
-    shown = (*found.best, *found.frontier, *(miss.choice for miss in found.near_misses))
     return dict.fromkeys(
         price_note(Price(each.price_usd_per_gpu_hour, each.price_source or ""))
-        for each in shown
+        for each in _shown(found)
         if each.price_usd_per_gpu_hour is not None
     )
+
+
+def _hypothetical(found: Search) -> dict[str, None]:
+    """Say how GPUs are joined as no machine joins them, where the best plan does not say it."""
+    told = found.chosen and found.chosen.hypothetical
+    return dict.fromkeys(
+        each.hypothetical
+        for each in _shown(found)
+        if each.hypothetical is not None and each.hypothetical != told
+    )
+
+
+def _shown(found: Search) -> tuple[Choice, ...]:
+    return (*found.best, *found.frontier, *(miss.choice for miss in found.near_misses))
 
 
 def _named(choice: Choice, told: Estimate | None) -> str:
     """Name a plan by its strategy, in the answer where it alone was asked for, and other values."""
     strategy = choice.keys.get("sharding.strategy", told and told.inputs.sharding.strategy)
-    gpus = f"{choice.gpus} {choice.gpu}"
+    label = "" if choice.hypothetical is None else " (hypothetical)"
+    gpus = f"{choice.gpus} {choice.gpu}{label}"
     others = (
         f"{key.rpartition('.')[2].replace('_', ' ')} {spelled(value)}"
         for key, value in choice.keys.items()

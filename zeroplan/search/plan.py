@@ -45,6 +45,9 @@ Family = list[dict[str, Any]]
 SHOWN: Final = 10
 """Plans that are told of each kind. [count]"""
 
+UNREAL: Final = 3
+"""Hypothetical plans that are told behind the best. [count]"""
+
 
 def plan(
     *,
@@ -189,8 +192,9 @@ def _gpus(family: Family) -> int:
 
 
 def _enough(found: list[Remembered], left: list[Family]) -> bool:
-    """Whether all structures that are left have more GPUs than one that fits."""
-    fewest = min((each.gpus for every in found for each in every.choices), default=None)
+    """Whether all structures that are left have more GPUs than one that fits, on real links."""
+    fitting = (each for every in found for each in every.choices if each.hypothetical is None)
+    fewest = min((each.gpus for each in fitting), default=None)
     return fewest is not None and bool(left) and _gpus(left[0]) > fewest
 
 
@@ -201,13 +205,14 @@ def _result(
     if not every.plans and every.refused:
         raise SpecError(f"nothing to search; the first reason: {next(iter(every.refused))}")
     best = _apart(sorted(every.choices, key=better(objective)))
+    real = sum(each.hypothetical is None for each in best)
     return Search(
         objective=objective,
         searched=space.axes,
         plans=every.plans,
         fitting=every.fitting,
         refused=tuple(Refusal(why=why, plans=plans) for why, plans in every.refused.items()),
-        best=tuple(best[:SHOWN]),
+        best=(*best[:real][:SHOWN], *best[real:][:UNREAL]),
         frontier=frontier(every.choices),
         near_misses=near_misses(every.near_misses, best[0] if best else None, objective, SHOWN),
         estimate=_whole(space, best[0]) if best else None,

@@ -50,6 +50,8 @@ class Choice:
     price_source: str | None
     usd_per_million_tokens: float | None
     """None where no price is known."""
+    hypothetical: str | None
+    """How its GPUs are joined as no machine joins so many, in words; None where machines do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +76,10 @@ class Search:
     refused: tuple[Refusal, ...]
     """Combinations that cannot be, by reason."""
     best: tuple[Choice, ...]
-    """Best first, at most one for each structure and machine."""
+    """Best first, at most one for each structure and machine; hypothetical ones come last."""
     frontier: tuple[Choice, ...]
     """Plans than which none is both faster and on fewer GPUs, or, of those whose price is known,
-    where there are any, less expensive by the hour."""
+    where there are any, less expensive by the hour; no hypothetical ones beside real ones."""
     near_misses: tuple[NearMiss, ...]
     estimate: Estimate | None
     """The whole answer for the best."""

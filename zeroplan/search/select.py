@@ -9,7 +9,9 @@ import numpy as np
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.budget import price_of
+from zeroplan.estimation.hypothetical import hypothetical_notes
 from zeroplan.estimation.many import VERDICTS
+from zeroplan.hardware import load_catalogue
 from zeroplan.records import dataclass, field
 from zeroplan.rows import readable
 from zeroplan.search.blocks import Block
@@ -122,7 +124,9 @@ def _choice(block: Block, place: int, prices: Prices, profiles: Path | None) -> 
     at: Callable[[Any], Any] = lambda values: values.flat[place].item()  # noqa: E731
     speed = at(figures.tokens_per_second_per_gpu)
     hours = MEGA / speed / HOUR
-    price = price_of(question.run.cluster, prices, profiles)
+    cluster = question.run.cluster
+    price = price_of(cluster, prices, profiles)
+    unreal = hypothetical_notes(cluster, question.gpu, question.wires, load_catalogue(profiles))
     device, usable = int(at(figures.device_bytes)), int(at(figures.usable_bytes))
     return Choice(
         keys=block.keys(place),
@@ -142,11 +146,17 @@ def _choice(block: Block, place: int, prices: Prices, profiles: Path | None) -> 
         price_usd_per_gpu_hour=price and price.usd_per_gpu_hour,
         price_source=price and price.source,
         usd_per_million_tokens=price and hours * price.usd_per_gpu_hour,
+        hypothetical=next(iter(unreal), None),
     )
 
 
 def better(objective: Objective) -> Callable[[Choice], tuple[float, ...]]:
-    """Return what sorts plans, the best first."""
+    """Return what sorts plans, the best first and hypothetical ones last."""
+    key = _better(objective)
+    return lambda each: (each.hypothetical is not None, *key(each))
+
+
+def _better(objective: Objective) -> Callable[[Choice], tuple[float, ...]]:
     match objective:
         case "fastest":
             return lambda each: (-each.tokens_per_second, each.gpus)
@@ -170,9 +180,11 @@ def _cost(each: Choice) -> float:
 def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     """Return the plans than which none is faster for as few GPUs, or as little money by the hour.
 
-    Money and GPUs do not compare: plans without a price are left out where others have one.
+    Money and GPUs do not compare: plans without a price are left out where others have one, and so
+    are hypothetical ones beside real ones.
     """
-    every = list(choices)
+    several = list(choices)
+    every = [each for each in several if each.hypothetical is None] or several
     rated = [each for each in every if each.usd_per_million_tokens is not None] or every
     found: list[Choice] = []
     for each in sorted(rated, key=lambda each: (rent(each), -each.tokens_per_second)):

@@ -14,6 +14,11 @@ SHOWN_APART = ("cluster.gpus",)
 """Keys that have a column of their own."""
 
 
+def _unreal(each: Choice) -> str:
+    """Label what no machine has."""
+    return "" if each.hypothetical is None else " (hypothetical)"
+
+
 class _Figure(NamedTuple):
     name: str
     of: Callable[[Choice], Cell]
@@ -22,7 +27,7 @@ class _Figure(NamedTuple):
 
 
 _FIGURES = (
-    _Figure("GPUs", lambda each: f"{each.gpus:,}"),
+    _Figure("GPUs", lambda each: f"{each.gpus:,}{_unreal(each)}"),
     _Figure("device", lambda each: each.device_bytes / GIB, "GiB"),
     _Figure("step", lambda each: each.step_seconds, "s"),
     _Figure("tokens/s", lambda each: each.tokens_per_second),
