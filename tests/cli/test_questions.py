@@ -145,7 +145,7 @@ def test_both_questions_have_an_answer_for_a_person_and_one_for_a_program() -> N
 
 
 def test_what_cannot_be_made_to_fit_exits_with_4() -> None:
-    _zeroplan("explain", "-m", "70b", "-n", "1", "--gpu", "l4", "--strategy", "none",
+    _zeroplan("explain", "-m", "405b", "-n", "1", "--gpu", "l4", "--strategy", "none",
               "--make-it-fit", code=4)  # fmt: skip
 
 

@@ -64,9 +64,11 @@ def test_no_single_change_of_these_is_cheaper(told: MakeItFit) -> None:
 def test_the_batch_stays_where_the_micro_batch_shrinks() -> None:
     told = make_it_fit(model="8b", gpus=8, strategy="zero2", micro_batch_size=16)
     changes = [each.change for each in told.changes]
-    (smaller,) = [change for change in changes if change.startswith("micro_batch_size")]
-    (_, batch), (_, steps) = (part.split() for part in smaller.split(", "))
-    assert int(batch) * int(steps) == 16
+    smaller = [change for change in changes if change.startswith("micro_batch_size")]
+    assert smaller
+    for change in smaller:
+        (_, batch), (_, steps) = (part.split() for part in change.split(", ")[:2])
+        assert int(batch) * int(steps) == 16
 
 
 def test_what_only_may_fit_is_not_said_to_fit() -> None:
@@ -88,7 +90,14 @@ def test_the_title_says_in_which_order_changes_stand(told: MakeItFit) -> None:
     slower = replace(first, tokens_per_second_per_gpu=first.tokens_per_second_per_gpu / 2)
     sinking, rising = (replace(told, changes=each) for each in ((first, slower), (slower, first)))
     assert "fit, the cheapest first" in fit_text(sinking, Page(width=80))
-    assert "single changes, then two at once" in fit_text(rising, Page(width=80))
+    assert "single changes, then several, the cheapest of each first" in fit_text(
+        rising, Page(width=80)
+    )
+    may = replace(slower, verdict="tight")
+    faster = replace(first, verdict="tight")
+    for changes in ((first, may), (first, slower, faster)):
+        beside = fit_text(replace(told, changes=changes), Page(width=80)).replace("\n", " ")
+        assert "What makes it fit, the cheapest first, then what only may" in beside
 
 
 def test_whole_checkpoints_are_found() -> None:
@@ -116,8 +125,42 @@ def test_where_one_change_does_not_suffice_two_are_made() -> None:
         assert each.verdict != "does_not_fit"
 
 
+def test_another_strategy_is_tried_with_what_it_can_offload() -> None:
+    """70B parameters with Adam are a terabyte: 8 GPUs hold it beside a CPU that updates."""
+    keys: dict[str, Any] = {"model": "70b", "gpus": 8}
+    told = make_it_fit(strategy="ddp", **keys)
+    changes = {each.change: each for each in told.changes}
+    offloaded = changes["strategy zero3, offload_optimizer cpu"]
+    alone = estimate(strategy="zero3", offload_optimizer="cpu", **keys).estimates[0]
+    assert (offloaded.verdict, alone.verdict) == ("fits", "fits")
+    assert offloaded.device_bytes == alone.memory.device_bytes
+    assert "strategy fsdp2, offload_parameters cpu" in changes
+
+
+def test_another_strategy_is_tried_with_full_checkpoints_too() -> None:
+    told = make_it_fit(
+        model="70b", gpus=8, strategy="ddp", activation_checkpointing="none", sequence_length=16384
+    )
+    assert told.changes
+    for each in told.changes:
+        assert "activation_checkpointing full" in each.change
+        assert "offload_" in each.change
+
+
+def test_what_fits_for_certain_comes_before_what_only_may() -> None:
+    told = make_it_fit(model="8b", gpus=8, strategy="zero2", micro_batch_size=16)
+    assert [each.verdict for each in told.changes] == ["fits"] * 3
+
+
+def test_fsdp_is_told_to_offload_once() -> None:
+    """It moves parameters, gradients and states together, whatever the optimizer's key says."""
+    told = make_it_fit(model="70b", gpus=16, strategy="fsdp2", micro_batch_size=4)
+    offloaded = [each.change for each in told.changes if "offload_" in each.change]
+    assert offloaded == ["offload_parameters cpu"]
+
+
 def test_where_nothing_helps_the_nearest_miss_is_told() -> None:
-    found = make_it_fit(model="70b", gpus=1, gpu="l4", strategy="none")
+    found = make_it_fit(model="405b", gpus=1, gpu="l4", strategy="none")
     assert not found.answered
     assert found.changes == ()
     assert found.nearest is not None

@@ -53,10 +53,12 @@ def fit_tables(told: MakeItFit) -> Iterator[Table]:
 def _fit_title(changes: tuple[Remedy, ...]) -> str:
     """Say whether they fit or may, and in which order they stand."""
     what = "What may make it fit" if all_tight(changes) else "What makes it fit"
-    rates = [each.tokens_per_second_per_gpu for each in changes]
+    certain = changes if all_tight(changes) else [e for e in changes if e.verdict != "tight"]
+    last = ", then what only may" if len(certain) < len(changes) else ""
+    rates = [each.tokens_per_second_per_gpu for each in certain]
     if rates == sorted(rates, reverse=True):
-        return f"{what}, the cheapest first"
-    return f"{what}: single changes, then two at once, the cheapest of each first"
+        return f"{what}, the cheapest first{last}"
+    return f"{what}: single changes, then several{last or ', the cheapest of each first'}"
 
 
 def all_tight(changes: tuple[Remedy, ...]) -> bool:

@@ -14,7 +14,7 @@ from zeroplan.spec.reading import flatten
 from zeroplan.spec.run import Strategy
 from zeroplan.units import DTYPE_BYTES
 
-__all__ = ["candidates", "remedies"]
+__all__ = ["CHECKPOINTED", "OFFLOADED", "candidates", "remedies"]
 
 LEAST_SHARE: Final = 0.01
 """Share of the peak that a change must save, and that what it acts on must have."""
@@ -39,10 +39,19 @@ STATES: Final = ("parameters", "gradients", "optimizer", "temporaries")
 FROZEN: Final = ("parameters", "unsharded_parameters", "all_gather_buffers")
 REDUCTION: Final = ("reduce_scatter_buffers", "unsharded_gradients", "gradients", "temporaries")
 
-CANDIDATES: Final = (
+CHECKPOINTED: Final = Candidate(
+    {"training.activation_checkpointing": "full"}, ACTIVATIONS, "every block runs forward twice"
+)
+
+OFFLOADED: Final = (
+    Candidate({"sharding.offload_optimizer": "cpu"}, STATES, "the CPU updates, in its own memory"),
     Candidate(
-        {"training.activation_checkpointing": "full"}, ACTIVATIONS, "every block runs forward twice"
+        {"sharding.offload_parameters": "cpu"}, STATES, "shards come over PCIe for each gather"
     ),
+)
+
+CANDIDATES: Final = (
+    CHECKPOINTED,
     Candidate(
         {"training.activation_checkpointing": "selective"},
         ACTIVATIONS,
@@ -99,10 +108,7 @@ CANDIDATES: Final = (
         "more and smaller reductions",
     ),
     Candidate({"sharding.deepspeed.overlap_comm": False}, REDUCTION, "reductions are waited for"),
-    Candidate({"sharding.offload_optimizer": "cpu"}, STATES, "the CPU updates, in its own memory"),
-    Candidate(
-        {"sharding.offload_parameters": "cpu"}, STATES, "shards come over PCIe for each gather"
-    ),
+    *OFFLOADED,
 )
 
 

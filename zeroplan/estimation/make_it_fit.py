@@ -1,9 +1,9 @@
-"""What makes a run fit: single changes first, then two at once, the cheapest in GPU time first."""
+"""What makes a run fit: single changes first, then several, the cheapest in GPU time first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer, fits_alone
@@ -11,22 +11,31 @@ from zeroplan.estimation.changes import Candidate, changed, remedy
 from zeroplan.estimation.choice import Chosen, choose
 from zeroplan.estimation.explain_case import case_of
 from zeroplan.estimation.explain_record import Remedy, document
-from zeroplan.estimation.explain_remedies import candidates
+from zeroplan.estimation.explain_remedies import CHECKPOINTED, OFFLOADED, candidates
 from zeroplan.estimation.record import StrategyEstimate
 from zeroplan.estimation.resolve import Question, resolve
 from zeroplan.records import dataclass
 from zeroplan.rows import html
 from zeroplan.sharding.strategies import COMPARED
-from zeroplan.spec.run import Run
+from zeroplan.spec.applies import applies
+from zeroplan.spec.run import Run, Strategy
 from zeroplan.spec.toml import load_spec
 
 __all__ = ["MakeItFit", "make_it_fit", "ways"]
+
+STRATEGY: Final = "sharding.strategy"
 
 MOST: Final = 3
 """Changes that are told."""
 
 PAIRS: Final = 40
 """Pairs that are tried at most, those first that together save most of what is missing."""
+
+EVERYTHING: Final = Candidate(
+    {"sharding.offload_parameters": "cpu", "sharding.offload_optimizer": "cpu"},
+    (),
+    "all states in host memory, the CPU updates",
+)
 
 LIKELY: Final = 0.8
 """Share of what is missing that two changes must save alone for both to be tried at once: they may
@@ -84,10 +93,19 @@ class _Tried(NamedTuple):
         return tuple(sorted(self.candidate.keys))
 
     @property
-    def cost(self) -> tuple[float, int]:
-        """GPU time per token [s], then the number of keys."""
+    def tight(self) -> bool:
+        """Whether a limit lies within the uncertainty, so that it only may fit."""
+        return "tight" in (self.answered.verdict, self.answered.memory.host_verdict)
+
+    @property
+    def cost(self) -> tuple[bool, float, int]:
+        """Whether it only may fit, then GPU time per token [s], then the number of keys."""
         time = self.answered.time
-        return 1 / (time.tokens_per_second_per_gpu or 1e-9), len(self.candidate.keys)
+        return (
+            self.tight,
+            1 / (time.tokens_per_second_per_gpu or 1e-9),
+            len(self.candidate.keys),
+        )
 
     @property
     def answered(self) -> StrategyEstimate:
@@ -120,10 +138,12 @@ def ways(question: Question, profiles: Path | None = None) -> MakeItFit:
     single = list(_singles(chosen, profiles))
     fitting = _cheapest(each for each in single if each.then)
     tried = single
-    if len(fitting) < MOST:
-        pairs = list(_pairs(chosen, single, profiles))
-        tried = single + pairs
-        fitting = [*fitting, *_cheapest(each for each in pairs if each.then)]
+    if sum(not each.tight for each in fitting) < MOST:
+        wrapped = list(_wrapped(chosen, single, profiles))
+        several = [*wrapped, *_pairs(chosen, single, wrapped, profiles)]
+        tried = single + several
+        fitting = [*fitting, *_cheapest(each for each in several if each.then)]
+        fitting.sort(key=lambda each: each.tight)
     return _told(chosen, tuple(fitting[:MOST]), tuple(tried))
 
 
@@ -148,13 +168,10 @@ def _told(chosen: Chosen, found: tuple[_Tried, ...], tried: tuple[_Tried, ...]) 
 
 def _singles(chosen: Chosen, profiles: Path | None) -> Iterator[_Tried]:
     case = case_of(chosen.question, chosen.estimate, profiles)
-    known = set[tuple[tuple[str, object], ...]]()
-    for candidate in (*_more(chosen), *candidates(case)):
-        told = tuple(sorted(candidate.keys.items()))
-        tried = None if told in known else _try(chosen, candidate, profiles)
-        known.add(told)
-        if tried is not None:
-            yield tried
+    once: dict[tuple[tuple[str, object], ...], Candidate] = {}
+    for each in (*_more(chosen), *candidates(case)):
+        once.setdefault(tuple(sorted(each.keys.items())), each)
+    return _tries(chosen, once.values(), profiles)
 
 
 def _more(chosen: Chosen) -> Iterator[Candidate]:
@@ -164,7 +181,7 @@ def _more(chosen: Chosen) -> Iterator[Candidate]:
     gpus = run.cluster.gpus
     for strategy in COMPARED:
         if strategy != chosen.estimate.strategy:
-            yield Candidate({"sharding.strategy": strategy}, (), "another wrapper")
+            yield Candidate({STRATEGY: strategy}, (), "another wrapper")
     for smaller in range(batch - 1, 0, -1):
         if batch % smaller == 0:
             keys: dict[str, object] = {
@@ -175,11 +192,8 @@ def _more(chosen: Chosen) -> Iterator[Candidate]:
     if run.sharding.shard_size is not None or run.sharding.replicate_size is not None:
         whole: dict[str, object] = {"sharding.shard_size": None, "sharding.replicate_size": None}
         yield Candidate(whole, (), "all ranks share the state")
-    everything: dict[str, object] = {
-        "sharding.offload_parameters": "cpu",
-        "sharding.offload_optimizer": "cpu",
-    }
-    yield Candidate(everything, (), "all states in host memory, the CPU updates")
+    if _reads(chosen.estimate.strategy, EVERYTHING):
+        yield EVERYTHING
     for factor in (2, 4, 8):
         many = max(gpus * factor, per_node) if gpus < per_node else gpus * factor
         share = steps // factor if steps % factor == 0 else steps
@@ -190,23 +204,54 @@ def _more(chosen: Chosen) -> Iterator[Candidate]:
         yield Candidate(more, (), f"{many // gpus} times the GPUs, {same}")
 
 
-def _pairs(chosen: Chosen, single: list[_Tried], profiles: Path | None) -> Iterator[_Tried]:
+def _wrapped(chosen: Chosen, single: list[_Tried], profiles: Path | None) -> Iterator[_Tried]:
+    """Try other strategies with what these can offload, and full checkpointing if that is too big."""
+    full = chosen.question.run.training.activation_checkpointing == "full"
+    for each in single:
+        strategy: Any = each.candidate.keys.get(STRATEGY)
+        if strategy is None or each.then:
+            continue
+        offloads = (other for other in (*OFFLOADED, EVERYTHING) if _reads(strategy, other))
+        offloaded = (_both(each.candidate, other) for other in offloads)
+        found = list(_tries(chosen, offloaded, profiles))
+        yield from found
+        if not full:
+            large = (other.candidate for other in (each, *found) if not other.then)
+            less = (_both(candidate, CHECKPOINTED) for candidate in large)
+            yield from _tries(chosen, less, profiles)
+
+
+def _reads(strategy: Strategy, candidate: Candidate) -> bool:
+    return all(applies(key, [strategy]) for key in candidate.keys)
+
+
+def _both(first: Candidate, second: Candidate) -> Candidate:
+    return Candidate({**first.keys, **second.keys}, (), f"{first.why}; {second.why}")
+
+
+def _pairs(
+    chosen: Chosen, single: list[_Tried], known: list[_Tried], profiles: Path | None
+) -> Iterator[_Tried]:
     """Try two changes at once where each saves something and both together may suffice."""
     missing = _missing(chosen.estimate)
     saving = [(each, missing - each.missing_bytes) for each in single if not each.then]
     saving = [(each, saved) for each, saved in saving if saved > 0]
     likely = [
-        (first_saved + second_saved, first.candidate, second.candidate)
+        (first_saved + second_saved, _both(first.candidate, second.candidate))
         for (first, first_saved), (second, second_saved) in combinations(saving, 2)
         if not first.candidate.keys.keys() & second.candidate.keys.keys()
         and first_saved + second_saved >= LIKELY * missing
     ]
     likely.sort(key=lambda row: -row[0])
-    for _, first, second in likely[:PAIRS]:
-        both = Candidate({**first.keys, **second.keys}, (), f"{first.why}; {second.why}")
-        tried = _try(chosen, both, profiles)
-        if tried is not None:
-            yield tried
+    already = [each.candidate.keys for each in known]
+    both = (each for _, each in likely[:PAIRS] if each.keys not in already)
+    return _tries(chosen, both, profiles)
+
+
+def _tries(chosen: Chosen, several: Iterable[Candidate], profiles: Path | None) -> Iterator[_Tried]:
+    """Try changes, but those that contradict another key."""
+    found = (_try(chosen, each, profiles) for each in several)
+    return (each for each in found if each is not None)
 
 
 def _try(chosen: Chosen, candidate: Candidate, profiles: Path | None) -> _Tried | None:
