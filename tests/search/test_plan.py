@@ -176,6 +176,43 @@ def test_a_near_miss_says_what_it_lacks() -> None:
         assert words in miss.why
 
 
+@pytest.mark.parametrize("strategy", ["fsdp2", ["ddp", "fsdp2"]])
+def test_where_nothing_nearly_fits_the_nearest_is_told(strategy: Any, tmp_path: Path) -> None:
+    sizes = {"micro_batch_size": [1, 2], "activation_checkpointing": ["none", "full"]}
+    space = space_of(by_dotted_key({"model": "70b", "gpus": 8, "strategy": strategy, **sizes}))
+    file = tmp_path / "search.jsonl"
+    found = search(space, "fastest", prices={}, journal=Journal(file, space))
+    assert found.chosen is None
+    assert not found.near_misses
+    least = min(
+        (
+            estimate(
+                model="70b",
+                gpus=8,
+                strategy=each,
+                micro_batch_size=1,
+                activation_checkpointing="full",
+            ).estimates[0]
+            for each in ("ddp", "fsdp2")
+        ),
+        key=lambda each: -(each.memory.headroom_bytes or 0),
+    )
+    assert found.nearest is not None
+    assert found.nearest.missing_bytes == -(least.memory.headroom_bytes or 0)
+    assert found.nearest.strategy == "fsdp2"
+    again = search(space, "fastest", prices={}, journal=Journal(file, space))
+    assert again.to_dict() == found.to_dict()
+    page = plan_text(found, Page(width=200), command="")
+    missing = found.nearest.missing_bytes / 2**30
+    assert "Nearest comes fsdp2 on 8 h100-sxm5-80gb, activation checkpointing full" in page
+    assert f"{missing:.3g} GiB missing" in page
+
+
+def test_the_nearest_is_not_told_where_something_nearly_fits() -> None:
+    found = plan(model="8b", gpus=8, strategy="fsdp2", micro_batch_size=[2, 6])
+    assert found.nearest is None
+
+
 def test_a_strategy_that_has_no_meaning_on_one_node_is_told() -> None:
     found = plan(model="llama-3.2-1b", gpus=8, micro_batch_size=1, activation_checkpointing="full")
     (refused,) = found.refused

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zeroplan.estimation.budget import Price, price_note
-from zeroplan.estimation.record import Estimate
 from zeroplan.report.terminal import PROSE_WIDTH, Page, command_text, prose, table_text
 from zeroplan.rows import readable, significant
-from zeroplan.search.record import OBJECTIVES, Choice, Search
+from zeroplan.search.record import OBJECTIVES, Choice, Nearest, Search
 from zeroplan.search.tables import tables
 from zeroplan.spec.hints import spelled
 
@@ -47,8 +46,12 @@ def _summary(found: Search) -> Iterator[str]:
     best = found.chosen
     if best is None:
         yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
+        yield from _nearest(found)
         return
-    yield f"{OBJECTIVES[found.objective]}: {_named(best, found.estimate)}."
+    label = "" if best.hypothetical is None else " (hypothetical)"
+    told = found.estimate
+    strategy = best.keys.get("sharding.strategy", told and told.estimates[0].strategy)
+    yield f"{OBJECTIVES[found.objective]}: {_named(best, strategy, label)}."
     if best.hypothetical is not None:
         yield best.hypothetical
     yield (
@@ -58,6 +61,18 @@ def _summary(found: Search) -> Iterator[str]:
     )
     if best.usd_per_million_tokens is not None:
         yield f"{significant(best.usd_per_million_tokens)} USD per million tokens."
+
+
+def _nearest(found: Search) -> Iterator[str]:
+    nearest = found.nearest
+    if nearest is not None:
+        needed, there, missing = (
+            readable(size, "B")
+            for size in (nearest.device_bytes, nearest.usable_bytes, nearest.missing_bytes)
+        )
+        yield (
+            f"Nearest comes {_named(nearest, nearest.strategy)}: {needed} needed, {there} usable, {missing} missing."
+        )
 
 
 def _prices(found: Search) -> dict[str, None]:
@@ -83,14 +98,11 @@ def _shown(found: Search) -> tuple[Choice, ...]:
     return (*found.best, *found.frontier, *(miss.choice for miss in found.near_misses))
 
 
-def _named(choice: Choice, told: Estimate | None) -> str:
+def _named(choice: Choice | Nearest, strategy: object, label: str = "") -> str:
     """Name a plan by its strategy, in the answer where it alone was asked for, and other values."""
-    strategy = choice.keys.get("sharding.strategy", told and told.inputs.sharding.strategy)
-    label = "" if choice.hypothetical is None else " (hypothetical)"
-    gpus = f"{choice.gpus} {choice.gpu}{label}"
     others = (
         f"{key.rpartition('.')[2].replace('_', ' ')} {spelled(value)}"
         for key, value in choice.keys.items()
         if key not in ("cluster.gpus", "cluster.gpu", "sharding.strategy")
     )
-    return ", ".join((f"{strategy} on {gpus}", *others))
+    return ", ".join((f"{strategy} on {choice.gpus} {choice.gpu}{label}", *others))

@@ -56,6 +56,10 @@ class Block:
         """GPUs of each of the plans. [count]"""
         return self.machines.questions[0].run.cluster.gpus
 
+    def question(self, place: int) -> Question:
+        """Return what is asked at a place of the flattened arrays, but for its batch."""
+        return self.machines.questions[place % len(self.machines.questions)]
+
     def keys(self, place: int) -> dict[str, object]:
         """Return the values that make the plan at a place of the flattened arrays."""
         steps, batch, machine = np.unravel_index(place, self.figures.verdict.shape)

@@ -15,7 +15,7 @@ from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.resolve import resolve
 from zeroplan.search.blocks import Refusal, blocks
 from zeroplan.search.journal import Journal
-from zeroplan.search.record import Choice, Objective, Search
+from zeroplan.search.record import Choice, Nearest, Objective, Search
 from zeroplan.search.select import (
     Prices,
     Remembered,
@@ -215,9 +215,17 @@ def _result(
         best=(*best[:real][:SHOWN], *best[real:][:UNREAL]),
         frontier=frontier(every.choices),
         near_misses=near_misses(every.near_misses, best[0] if best else None, objective, SHOWN),
+        nearest=_nearest(every),
         estimate=_whole(space, best[0]) if best else None,
         interrupted=interrupted,
     )
+
+
+def _nearest(every: Remembered) -> Nearest | None:
+    """Return what lacks least where nothing fits, not even nearly."""
+    if every.choices or every.near_misses or every.nearest is None:
+        return None
+    return Nearest(**every.nearest)
 
 
 def _apart(choices: list[Choice]) -> list[Choice]:

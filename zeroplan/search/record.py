@@ -8,11 +8,12 @@ from zeroplan.estimation.record import SCHEMA_VERSION, Estimate, Verdict
 from zeroplan.records import dataclass
 from zeroplan.rows import frame, html, plain
 from zeroplan.search.blocks import Refusal
+from zeroplan.spec.run import Strategy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OBJECTIVES", "Choice", "NearMiss", "Objective", "Search"]
+__all__ = ["OBJECTIVES", "Choice", "NearMiss", "Nearest", "Objective", "Search"]
 
 Objective = Literal["fastest", "cheapest", "fewest-gpus", "most-headroom"]
 
@@ -62,6 +63,21 @@ class NearMiss:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """A plan that does not fit, and how much memory it lacks; nobody asked its time."""
+
+    keys: dict[str, object]
+    """The values that make it, by dotted key."""
+    strategy: Strategy | None
+    gpu: str
+    gpus: int
+    device_bytes: int
+    usable_bytes: int
+    missing_bytes: int
+    """By how much a GPU is too small."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Search:
     """The best of many plans."""
@@ -81,6 +97,8 @@ class Search:
     """Plans than which none is both faster and on fewer GPUs, or, of those whose price is known,
     where there are any, less expensive by the hour; no hypothetical ones beside real ones."""
     near_misses: tuple[NearMiss, ...]
+    nearest: Nearest | None
+    """Where nothing fits, not even nearly: the plan that lacks least."""
     estimate: Estimate | None
     """The whole answer for the best."""
     interrupted: bool
@@ -104,6 +122,7 @@ class Search:
             "best": plain(self.best),
             "frontier": plain(self.frontier),
             "near_misses": plain(self.near_misses),
+            "nearest": plain(self.nearest),
             "estimate": None if self.estimate is None else self.estimate.to_dict(),
             "interrupted": self.interrupted,
         }

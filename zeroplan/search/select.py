@@ -45,6 +45,8 @@ class Remembered:
     fitting: int = 0
     choices: tuple[Choice, ...] = ()
     near_misses: tuple[Choice, ...] = ()
+    nearest: Mapping[str, Any] | None = None
+    """Where there is neither: the fields of a `Nearest`, plain as in a journal."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """Plans that cannot be, by reason. [count]"""
 
@@ -60,6 +62,11 @@ def together(parts: Iterable[Remembered]) -> Remembered:
         fitting=sum(each.fitting for each in every),
         choices=tuple(choice for each in every for choice in each.choices),
         near_misses=tuple(choice for each in every for choice in each.near_misses),
+        nearest=min(
+            (each.nearest for each in every if each.nearest is not None),
+            key=lambda nearest: nearest["missing_bytes"],
+            default=None,
+        ),
         refused=dict(refused),
     )
 
@@ -100,13 +107,29 @@ def remembered(
     speed = figures.tokens_per_second_per_gpu
     timed = ~np.isnan(speed)
     kept = {*_highest(speed, fits & timed), *_highest(headroom, fits)}
-    missed = _highest(speed, ~fits & timed)
+    missed = [*_highest(speed, ~fits & timed)]
     return Remembered(
         plans=int(fits.size),
         fitting=int(fits.sum()),
         choices=tuple(_choice(block, place, prices, profiles) for place in sorted(kept)),
         near_misses=tuple(_choice(block, place, prices, profiles) for place in missed),
+        nearest=None if kept or missed else _nearest(block, int(headroom.argmax())),
     )
+
+
+def _nearest(block: Block, place: int) -> dict[str, Any]:
+    figures = block.figures
+    device, usable = (int(v.flat[place]) for v in (figures.device_bytes, figures.usable_bytes))
+    question = block.question(place)
+    return {
+        "keys": block.keys(place),
+        "strategy": question.run.sharding.strategy,
+        "gpu": question.gpu.id,
+        "gpus": block.gpus,
+        "device_bytes": device,
+        "usable_bytes": usable,
+        "missing_bytes": device - usable,
+    }
 
 
 def _highest(values: Any, among: Any) -> Iterator[int]:
@@ -120,7 +143,7 @@ def _highest(values: Any, among: Any) -> Iterator[int]:
 
 def _choice(block: Block, place: int, prices: Prices, profiles: Path | None) -> Choice:
     figures, gpus = block.figures, block.gpus
-    question = block.machines.questions[place % figures.verdict.shape[-1]]
+    question = block.question(place)
     at: Callable[[Any], Any] = lambda values: values.flat[place].item()  # noqa: E731
     speed = at(figures.tokens_per_second_per_gpu)
     hours = MEGA / speed / HOUR
