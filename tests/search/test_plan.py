@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -390,3 +391,42 @@ def test_the_fewest_gpus_are_of_a_machine_that_there_is() -> None:
 
 def _without(name: str) -> dict[str, Any]:
     return {key: value for key, value in WIRED.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 2),
+        range(1, 3),
+        np.array([1, 2]),
+        list(np.array([1, 2])),
+        pd.Series([1, 2], index=[5, 6]),
+    ],
+    ids=["tuple", "range", "array", "list of an array's", "column"],
+)
+def test_any_sequence_of_values_is_taken(sizes: Any) -> None:
+    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpus": np.int64(8)}
+    table = sweep(strategy=np.array(["ddp", "fsdp2"]), micro_batch_size=sizes, **keys)
+    assert list(table["micro_batch_size"]) == [1, 2, 1, 2]
+    assert list(table["strategy"]) == ["ddp", "ddp", "fsdp2", "fsdp2"]
+    found = plan(strategy="fsdp2", micro_batch_size=sizes, **keys)
+    assert found.searched["training.micro_batch_size"] == (1, 2)
+    json.loads(found.to_json())
+
+
+@pytest.mark.parametrize("sizes", [np.array([]), range(0), []])
+def test_a_sequence_of_nothing_is_refused(sizes: Any) -> None:
+    with pytest.raises(SpecError, match=r"micro_batch_size = \[\]: name one value or more"):
+        sweep(model="llama-3.2-1b", micro_batch_size=sizes)
+
+
+def test_an_array_of_what_is_no_value_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"micro_batch_size = 1.5: expected a whole number"):
+        sweep(model="llama-3.2-1b", micro_batch_size=np.array([1.5, 2.0]))
+    with pytest.raises(SpecError, match=r"micro_batch_size = \[1, 2\]: expected a whole number"):
+        sweep(model="llama-3.2-1b", micro_batch_size=np.array([[1, 2]]))
+
+
+def test_a_strategy_left_open_is_looked_for_among_all() -> None:
+    found = plan(model="llama-3.2-1b", strategy="auto", micro_batch_size=1)
+    assert "fsdp2" in found.searched["sharding.strategy"]

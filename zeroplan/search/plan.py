@@ -75,8 +75,9 @@ def plan(
     profiles
         Folder whose hardware profiles come before the shipped ones.
     **keys
-        Keys of the spec file by name, each with a value or a list of them. Where nothing is said
-        all strategies, `TRIED` micro-batch sizes, ways of checkpointing and of resharding are tried.
+        Keys of the spec file by name, each with a value or a sequence of them. Where nothing is
+        said all strategies, `TRIED` micro-batch sizes, ways of checkpointing and of resharding are
+        tried.
 
     Raises
     ------

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from zeroplan.errors import SpecError
 from zeroplan.records import dataclass
 from zeroplan.sharding.strategies import COMPARED
 from zeroplan.spec.applies import applies
+from zeroplan.spec.hints import AUTO
 from zeroplan.spec.reading import checked
 
 __all__ = ["BATCH_KEYS", "GPUS", "Space", "space_of"]
@@ -109,9 +110,10 @@ class Space:
 def space_of(
     values: Values, *, global_batch_size: int | None = None, profiles: Path | None = None
 ) -> Space:
-    """Check values by dotted key, each one or a list of them.
+    """Check values by dotted key, each one or a sequence of them.
 
-    Where no strategy is named all that are usually compared are tried.
+    Where no strategy is named all that are usually compared are tried. Arrays and columns of tables
+    are sequences, too.
 
     Raises
     ------
@@ -123,13 +125,24 @@ def space_of(
         raise SpecError(
             "global_batch_size sets training.gradient_accumulation_steps: leave one of the two out."
         )
-    several = {STRATEGY: list(COMPARED), **values}
-    lists = {key: value for key, value in several.items() if isinstance(value, list | tuple)}
+    several = {STRATEGY: AUTO} | {key: _plain(value) for key, value in values.items()}
+    if several[STRATEGY] in (None, AUTO):
+        several[STRATEGY] = COMPARED
+    lists = {key: each for key, each in several.items() if _is_sequence(each)}
     fixed = checked({key: value for key, value in several.items() if key not in lists})
     axes: dict[str, tuple[object, ...]] = {}
     for key, each in lists.items():
         if not each:
             raise SpecError(f"{key} = []: name one value or more.")
-        found = [checked({key: value})[key] for value in each]
+        found = [checked({key: _plain(value)})[key] for value in each]
         axes[key] = tuple(dict.fromkeys(found))
     return Space(fixed=fixed, axes=axes, global_batch_size=global_batch_size, profiles=profiles)
+
+
+def _plain(value: Any) -> Any:
+    """Return what an array, a scalar of one or a column of a table holds as Python has it."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -34,7 +34,7 @@ def sweep(
     profiles
         Folder whose hardware profiles come before the shipped ones.
     **keys
-        Keys of the spec file by name, each with a value or a list of them.
+        Keys of the spec file by name, each with a value or a sequence of them.
 
     Returns
     -------
