@@ -430,3 +430,20 @@ def test_an_array_of_what_is_no_value_is_refused() -> None:
 def test_a_strategy_left_open_is_looked_for_among_all() -> None:
     found = plan(model="llama-3.2-1b", strategy="auto", micro_batch_size=1)
     assert "fsdp2" in found.searched["sharding.strategy"]
+
+
+@pytest.mark.parametrize(
+    "keys", [{"model": "nope"}, {"model": "8b", "link": "nope"}, {"model": "8b", "node": "nope"}]
+)
+def test_what_no_plan_can_have_is_refused_as_in_an_estimate(keys: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as alone:
+        estimate(**keys)
+    for search_of in (plan, sweep):
+        with pytest.raises(SpecError) as found:
+            search_of(**keys)
+        assert str(found.value) == str(alone.value)
+
+
+def test_of_several_reasons_the_first_is_told() -> None:
+    with pytest.raises(SpecError, match=r"^nothing to price; the first of 2 reasons: .*5 does not"):
+        plan(model="8b", strategy="hsdp", gpus=16, shard_size=[5, 7])

@@ -1,7 +1,7 @@
 """Plans in blocks that are priced at once: one structure, its batches, the machines it runs on."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.verify import verify
 
-__all__ = ["Block", "Refusal", "blocks"]
+__all__ = ["Block", "Refusal", "blocks", "impossible"]
 
 
 REFUSED: Final = -1
@@ -31,6 +31,15 @@ class Refusal:
     why: str
     plans: int
     """[count]"""
+
+
+def impossible(refused: Collection[str]) -> SpecError:
+    """Return why no plan can be: the one reason of all, as a single estimate gives it, or the first."""
+    first, *others = refused
+    count = len(others) + 1
+    return SpecError(
+        f"nothing to price; the first of {count} reasons: {first}" if others else first
+    )
 
 
 class Machines(NamedTuple):
@@ -166,12 +175,10 @@ def _batches(space: Space, question: Question) -> Iterator[Batches | Refusal]:
         except SpecError as error:
             yield Refusal(why=str(error), plans=int((steps == count).sum()))
             steps = np.where(steps == count, REFUSED, steps)
-    impossible = int((steps == 0).sum())
-    if impossible:
+    uneven = int((steps == 0).sum())
+    if uneven:
         why = "a global batch must be a multiple of GPUs times micro-batch size"
-        yield Refusal(
-            why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=impossible
-        )
+        yield Refusal(why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=uneven)
     for told in range(1, FEWEST_PERIODS + 1):
         alike = steps == told if told < FEWEST_PERIODS else steps >= told
         several, some = alike.any(axis=1), alike.any(axis=0)

@@ -9,11 +9,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from zeroplan.errors import SpecError
 from zeroplan.estimation.answer import answer
 from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.resolve import resolve
-from zeroplan.search.blocks import Refusal, blocks
+from zeroplan.search.blocks import Refusal, blocks, impossible
 from zeroplan.search.journal import Journal
 from zeroplan.search.record import Choice, Nearest, Objective, Search
 from zeroplan.search.select import (
@@ -204,7 +203,7 @@ def _result(
 ) -> Search:
     every = together(found)
     if not every.plans and every.refused:
-        raise SpecError(f"nothing to search; the first reason: {next(iter(every.refused))}")
+        raise impossible(every.refused)
     best = _apart(sorted(every.choices, key=better(objective)))
     real = sum(each.hypothetical is None for each in best)
     return Search(
