@@ -159,3 +159,14 @@ def test_a_wrong_flag_is_told(arguments: tuple[str, str], message: str) -> None:
 def test_micro_steps_are_given_once() -> None:
     with pytest.raises(SpecError, match="leave one of the two out"):
         _plan(*SMALL, "--global-batch-size", "64", "--gradient-accumulation-steps", "2")
+
+
+def test_tokens_are_told_with_days_hours_and_cost() -> None:
+    page = _plan(*SMALL, "--tokens", "300B", "--price", "2.5", width="200")
+    assert "\n300B tokens, training steps alone: " in page
+    told = json.loads(_plan(*SMALL, "--tokens", "300B", "--price", "2.5", "--json"))
+    budget = told["estimate"]["estimates"][0]["budget"]
+    usd = told["best"][0]["usd_per_million_tokens"]
+    assert budget["cost_usd"] == pytest.approx(usd * 300_000, rel=1e-4)
+    with pytest.raises(UsageError, match="--tokens = 'many'"):
+        _plan(*SMALL, "--tokens", "many")

@@ -447,3 +447,30 @@ def test_what_no_plan_can_have_is_refused_as_in_an_estimate(keys: dict[str, Any]
 def test_of_several_reasons_the_first_is_told() -> None:
     with pytest.raises(SpecError, match=r"^nothing to price; the first of 2 reasons: .*5 does not"):
         plan(model="8b", strategy="hsdp", gpus=16, shard_size=[5, 7])
+
+
+def test_tokens_are_told_for_the_best_plan() -> None:
+    keys: dict[str, Any] = {"model": "8b", "gpus": 64, "strategy": "fsdp2", "micro_batch_size": 1}
+    found = plan(tokens=2 * 10**12, prices={"": 2.5}, **keys)
+    best, budget = found.chosen, found.budget
+    assert best is not None
+    assert budget is not None
+    hours = 2e6 * best.gpu_hours_per_million_tokens
+    assert budget.gpu_seconds / 3600 == pytest.approx(hours, rel=1e-6)
+    assert budget.run_seconds * 64 == budget.gpu_seconds
+    assert budget.cost_usd == pytest.approx(2.5 * hours, rel=1e-6)
+    page = plan_text(found, Page(width=200), command="")
+    days, low, high = (
+        seconds / 86400
+        for seconds in (budget.run_seconds, budget.low_run_seconds, budget.high_run_seconds)
+    )
+    assert f"2T tokens, training steps alone: {days:.1f} days ({low:.0f}-{high:.0f}), " in page
+    (told,) = found.to_dict()["estimate"]["estimates"]
+    assert told["budget"]["cost_usd"] == budget.cost_usd
+    unpriced = plan_text(plan(tokens=10**12, **keys), Page(width=200), command="")
+    assert "no cost without --price" in unpriced.replace("\n", " ")
+
+
+def test_without_tokens_there_is_no_budget() -> None:
+    found = plan(model="8b", strategy="zero3", gpus=8, micro_batch_size=1)
+    assert found.budget is None

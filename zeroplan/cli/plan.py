@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zeroplan.cli.budget import Price
+from zeroplan.cli.budget import Price, Tokens
 from zeroplan.cli.completion import offer, words
 from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
@@ -28,7 +28,7 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = (
     "zeroplan plan --model 70b --gpus 64 --link ib",
     "zeroplan plan -m 8b --min-gpus --sequence-length 8192",
-    "zeroplan plan -m 8b -n 8..64 --objective cheapest --price 2.5",
+    "zeroplan plan -m 8b -n 8..64 --objective cheapest --price 2.5 --tokens 2T",
     "zeroplan plan -m 70b -n 64 --global-batch-size 1024 --csv plans.csv",
 )
 
@@ -80,6 +80,7 @@ def plan(
             rich_help_panel=SEARCH,
         ),
     ] = None,
+    tokens: Tokens = None,
     price: Price = None,
     allow_tight: Annotated[
         bool,
@@ -130,8 +131,9 @@ def plan(
     checkpointing and of resharding.
     """
     wanted = _objective("fewest-gpus" if min_gpus else objective)
-    from zeroplan.estimation.budget import parse_prices  # noqa: PLC0415  # not for --help
+    from zeroplan.estimation.budget import parse_prices, parse_tokens  # noqa: PLC0415  # not --help
 
+    many = None if tokens is None else parse_tokens(tokens)
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
     prices = parse_prices(price, space.profiles)
     if wanted == "cheapest" and "" not in prices:
@@ -143,6 +145,7 @@ def plan(
         wanted,
         prices=prices,
         allow_tight=allow_tight,
+        tokens=many,
         workers=workers,
         resume=resume,
         quiet=as_json,
@@ -204,6 +207,7 @@ def _search(
     *,
     prices: dict[str, float],
     allow_tight: bool,
+    tokens: int | None,
     workers: str | None,
     resume: str | None,
     quiet: bool,
@@ -222,6 +226,7 @@ def _search(
             objective,
             prices=prices,
             allow_tight=allow_tight,
+            tokens=tokens,
             journal=journal,
             progress=progress,
             workers=many,

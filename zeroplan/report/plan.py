@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zeroplan.estimation.budget import Price, price_note
+from zeroplan.estimation.record import Budget
+from zeroplan.estimation.tables import span, tokens_words
 from zeroplan.report.terminal import PROSE_WIDTH, Page, command_text, prose, table_text
 from zeroplan.rows import readable, significant
 from zeroplan.search.record import OBJECTIVES, Choice, Nearest, Search
 from zeroplan.search.tables import tables
 from zeroplan.spec.hints import spelled
+from zeroplan.units import DAY, HOUR
 
 __all__ = ["plan_text"]
 
@@ -61,6 +64,27 @@ def _summary(found: Search) -> Iterator[str]:
     )
     if best.usd_per_million_tokens is not None:
         yield f"{significant(best.usd_per_million_tokens)} USD per million tokens."
+    if found.budget is not None:
+        yield _budget(found.budget)
+
+
+def _budget(asked: Budget) -> str:
+    """Say what a number of tokens takes, each figure with its band."""
+    run, low, high = asked.run_seconds, asked.low_run_seconds, asked.high_run_seconds
+    hours = asked.gpu_seconds, asked.low_gpu_seconds, asked.high_gpu_seconds
+    figures = [
+        _banded("days", run / DAY, low / DAY, high / DAY),
+        _banded("GPU-hours", *(each / HOUR for each in hours)),
+    ]
+    if asked.cost_usd is None:
+        figures.append("no cost without --price")
+    else:
+        figures.append(_banded("USD", asked.cost_usd, asked.low_cost_usd, asked.high_cost_usd))
+    return f"{tokens_words(asked.tokens)} tokens, training steps alone: {', '.join(figures)}."
+
+
+def _banded(unit: str, value: float, low: float | None, high: float | None) -> str:
+    return f"{significant(value)} {unit} ({span(low, high)})"
 
 
 def _nearest(found: Search) -> Iterator[str]:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from zeroplan.estimation.answer import answer
+from zeroplan.estimation.budget import with_budget
 from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.resolve import resolve
+from zeroplan.records import replace
 from zeroplan.search.blocks import Refusal, blocks, impossible
 from zeroplan.search.journal import Journal
 from zeroplan.search.record import Choice, Nearest, Objective, Search
@@ -53,6 +55,7 @@ def plan(
     objective: Objective = "fastest",
     prices: Prices | None = None,
     allow_tight: bool = False,
+    tokens: int | None = None,
     global_batch_size: int | None = None,
     profiles: Path | None = None,
     **keys: object,
@@ -69,6 +72,8 @@ def plan(
         node type's, where its profile has one.
     allow_tight
         Whether plans within the uncertainty of the memory's limit count as fitting.
+    tokens
+        Tokens to train on: what they take with the best plan stands in its estimate's budget.
     global_batch_size
         Sequences that all GPUs together take in per step; micro-steps follow from it. [count]
     profiles
@@ -92,7 +97,7 @@ def plan(
     """
     values = {**TRIED, **by_dotted_key(keys)}
     space = space_of(values, global_batch_size=global_batch_size, profiles=profiles)
-    return search(space, objective, prices=prices or {}, allow_tight=allow_tight)
+    return search(space, objective, prices=prices or {}, allow_tight=allow_tight, tokens=tokens)
 
 
 def search(
@@ -101,6 +106,7 @@ def search(
     *,
     prices: Prices,
     allow_tight: bool = False,
+    tokens: int | None = None,
     journal: Journal | None = None,
     progress: Callable[[int, int], None] | None = None,
     workers: int = 1,
@@ -111,7 +117,7 @@ def search(
     ----------
     space
         What is searched.
-    objective, prices, allow_tight
+    objective, prices, allow_tight, tokens
         As for `plan`.
     journal
         What an earlier search of the same space found, and where this one writes what it finds.
@@ -138,7 +144,11 @@ def search(
                     break
     except KeyboardInterrupt:
         interrupted = True
-    return _result(space, objective, found, interrupted=interrupted)
+    result = _result(space, objective, found, interrupted=interrupted)
+    if tokens is None or result.estimate is None:
+        return result
+    budgeted = with_budget(result.estimate, tokens, prices, space.profiles)
+    return replace(result, estimate=budgeted)
 
 
 def _look(space: Space, prices: Prices, family: Family, *, tight: bool) -> Remembered:

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zeroplan import __version__
-from zeroplan.estimation.record import SCHEMA_VERSION, Estimate, Verdict
+from zeroplan.estimation.record import SCHEMA_VERSION, Budget, Estimate, Verdict
 from zeroplan.records import dataclass
 from zeroplan.rows import frame, html, plain
 from zeroplan.search.blocks import Refusal
@@ -108,6 +108,11 @@ class Search:
     def chosen(self) -> Choice | None:
         """The best; None where nothing fits."""
         return self.best[0] if self.best else None
+
+    @property
+    def budget(self) -> Budget | None:
+        """What a number of tokens takes with the best, where that is asked."""
+        return None if self.estimate is None else self.estimate.estimates[0].budget
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, in the order of the JSON."""
