@@ -17,7 +17,7 @@ from zeroplan.sharding.strategies import STRATEGIES
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.verify import verify
 
-__all__ = ["Block", "Refusal", "blocks", "impossible"]
+__all__ = ["Block", "Refusal", "blocks", "hopeless"]
 
 
 REFUSED: Final = -1
@@ -33,7 +33,7 @@ class Refusal:
     """[count]"""
 
 
-def impossible(refused: Collection[str]) -> SpecError:
+def hopeless(refused: Collection[str]) -> SpecError:
     """Return why no plan can be: the one reason of all, as a single estimate gives it, or the first."""
     first, *others = refused
     count = len(others) + 1
@@ -175,10 +175,12 @@ def _batches(space: Space, question: Question) -> Iterator[Batches | Refusal]:
         except SpecError as error:
             yield Refusal(why=str(error), plans=int((steps == count).sum()))
             steps = np.where(steps == count, REFUSED, steps)
-    uneven = int((steps == 0).sum())
-    if uneven:
+    impossible = int((steps == 0).sum())
+    if impossible:
         why = "a global batch must be a multiple of GPUs times micro-batch size"
-        yield Refusal(why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=uneven)
+        yield Refusal(
+            why=f"global_batch_size = {space.global_batch_size}: {why}.", plans=impossible
+        )
     for told in range(1, FEWEST_PERIODS + 1):
         alike = steps == told if told < FEWEST_PERIODS else steps >= told
         several, some = alike.any(axis=1), alike.any(axis=0)

@@ -14,7 +14,7 @@ from zeroplan.estimation.budget import with_budget
 from zeroplan.estimation.record import Estimate
 from zeroplan.estimation.resolve import resolve
 from zeroplan.records import replace
-from zeroplan.search.blocks import Refusal, blocks, impossible
+from zeroplan.search.blocks import Refusal, blocks, hopeless
 from zeroplan.search.journal import Journal
 from zeroplan.search.record import Choice, Nearest, Objective, Search
 from zeroplan.search.select import (
@@ -213,7 +213,7 @@ def _result(
 ) -> Search:
     every = together(found)
     if not every.plans and every.refused:
-        raise impossible(every.refused)
+        raise hopeless(every.refused)
     best = _apart(sorted(every.choices, key=better(objective)))
     real = sum(each.hypothetical is None for each in best)
     return Search(

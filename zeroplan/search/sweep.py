@@ -9,7 +9,7 @@ import numpy as np
 from zeroplan.errors import MissingPartError
 from zeroplan.estimation.many import VERDICTS, Figures
 from zeroplan.records import fields
-from zeroplan.search.blocks import Block, blocks, impossible
+from zeroplan.search.blocks import Block, blocks, hopeless
 from zeroplan.search.space import BATCH_KEYS, Space, space_of
 from zeroplan.spec.toml import by_dotted_key
 
@@ -61,7 +61,7 @@ def sweep(
     refused: dict[str, int] = {}
     tables = list(frames(space, refused))
     if not tables:
-        raise impossible(refused)
+        raise hopeless(refused)
     table = pd.concat(tables, ignore_index=True)
     table.attrs["refused"] = refused
     return table
