@@ -68,8 +68,8 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
     ("line", "told"),
     [
         (
-            "plan -m 8b --tokens 2T",
-            "--tokens belongs to `zeroplan estimate` and `zeroplan report`. `zeroplan plan --help`",
+            "plan -m 8b --wide",
+            "--wide belongs to `zeroplan estimate` and `zeroplan explain`. `zeroplan plan --help`",
         ),
         ("estimate -m 8b --why-slow", "--why-slow belongs to `zeroplan explain`."),
         ("inspect 8b -n 8", "-n belongs to `zeroplan estimate`, .* and others"),

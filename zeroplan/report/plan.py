@@ -51,10 +51,9 @@ def _summary(found: Search) -> Iterator[str]:
         yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
         yield from _nearest(found)
         return
-    label = "" if best.hypothetical is None else " (hypothetical)"
     told = found.estimate
     strategy = best.keys.get("sharding.strategy", told and told.estimates[0].strategy)
-    yield f"{OBJECTIVES[found.objective]}: {_named(best, strategy, label)}."
+    yield f"{OBJECTIVES[found.objective]}: {_named(best, strategy, best.label)}."
     if best.hypothetical is not None:
         yield best.hypothetical
     yield (

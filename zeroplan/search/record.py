@@ -54,6 +54,11 @@ class Choice:
     hypothetical: str | None
     """How its GPUs are joined as no machine joins so many, in words; None where machines do."""
 
+    @property
+    def label(self) -> str:
+        """What stands behind its GPUs, or its name, where no machine has them so."""
+        return "" if self.hypothetical is None else " (hypothetical)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearMiss:

@@ -14,11 +14,6 @@ SHOWN_APART = ("cluster.gpus",)
 """Keys that have a column of their own."""
 
 
-def _unreal(each: Choice) -> str:
-    """Label what no machine has."""
-    return "" if each.hypothetical is None else " (hypothetical)"
-
-
 class _Figure(NamedTuple):
     name: str
     of: Callable[[Choice], Cell]
@@ -27,7 +22,7 @@ class _Figure(NamedTuple):
 
 
 _FIGURES = (
-    _Figure("GPUs", lambda each: f"{each.gpus:,}{_unreal(each)}"),
+    _Figure("GPUs", lambda each: f"{each.gpus:,}{each.label}"),
     _Figure("device", lambda each: each.device_bytes / GIB, "GiB"),
     _Figure("step", lambda each: each.step_seconds, "s"),
     _Figure("tokens/s", lambda each: each.tokens_per_second),

@@ -270,6 +270,7 @@ def _pareto(count: int, scale: float, context: str) -> Made:
             price_usd_per_gpu_hour=None,
             price_source=None,
             usd_per_million_tokens=None,
+            hypothetical=None,
         )
         for rate in (1.0, 0.7)
         for place in range(count)

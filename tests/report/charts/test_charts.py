@@ -292,6 +292,15 @@ def test_plans_of_one_price_are_one_step_of_the_frontier() -> None:
     assert data.frontier[-1].tokens_per_second == best.tokens_per_second
 
 
+def test_a_frontier_of_real_links_has_no_hypothetical_plans_beside_it() -> None:
+    """They are no dearer and faster: points above the line that nobody can buy."""
+    keys: dict[str, Any] = {"model": "8b", "gpus": 64, "strategy": "fsdp2", "micro_batch_size": 1}
+    data = pareto.data_pareto(plan(link=["nvlink", "ib"], **keys), "8b")
+    assert {each.keys["cluster.link"] for each in (*data.frontier, *data.others)} == {"ib"}
+    unreal = pareto.data_pareto(plan(link="nvlink", **keys), "8b")
+    assert unreal.title.startswith("1 x 4,096 (hypothetical) on 64 GPUs is the best")
+
+
 def test_measured_points_lie_where_the_table_says() -> None:
     _, data = _chart("measured")
     row = next(row for row in data.rows() if row["kind"] == "measured")

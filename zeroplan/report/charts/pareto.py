@@ -78,7 +78,7 @@ def _name(choice: Choice) -> str:
     keys = choice.keys
     size, length = keys["training.micro_batch_size"], keys["training.sequence_length"]
     strategy = keys.get("sharding.strategy", "")
-    return f"{strategy} {size} x {length:,}".strip()
+    return f"{strategy} {size} x {length:,}{choice.label}".strip()
 
 
 def data_pareto(found: Search, model: str) -> ParetoChart:
@@ -101,7 +101,7 @@ def data_pareto(found: Search, model: str) -> ParetoChart:
         parts[1:1] = [str(cluster.gpu)]
     if "sharding.strategy" not in found.frontier[0].keys:
         parts.insert(1, str(found.estimate.inputs.sharding.strategy))
-    on = set(map(id, found.frontier))
+    on, unreal = set(map(id, found.frontier)), found.frontier[0].label
     return ParetoChart(
         context=" · ".join(parts),
         priced=priced,
@@ -109,7 +109,9 @@ def data_pareto(found: Search, model: str) -> ParetoChart:
         others=tuple(
             each
             for each in found.best
-            if id(each) not in on and (each.usd_per_million_tokens is not None) == priced
+            if id(each) not in on
+            and (each.usd_per_million_tokens is not None) == priced
+            and each.label == unreal
         ),
     )
 
