@@ -209,6 +209,15 @@ def test_where_nothing_nearly_fits_the_nearest_is_told(strategy: Any, tmp_path: 
     assert f"{missing:.3g} GiB missing" in page
 
 
+def test_the_nearest_is_on_a_real_link_where_there_is_one() -> None:
+    keys: dict[str, Any] = {"model": "1t", "gpus": 64, "micro_batch_size": 1, "strategy": "zero3"}
+    found = plan(link=["nvlink", "ib"], **keys).nearest
+    assert found is not None
+    assert (found.keys["cluster.link"], found.hypothetical) == ("ib", None)
+    page = plan_text(plan(link="nvlink", **keys), Page(width=100), command="")
+    assert "Hypothetical: one domain of 64 h100-sxm5-80gb" in page
+
+
 def test_the_nearest_is_not_told_where_something_nearly_fits() -> None:
     found = plan(model="8b", gpus=8, strategy="fsdp2", micro_batch_size=[2, 6])
     assert found.nearest is None

@@ -96,6 +96,8 @@ def _nearest(found: Search) -> Iterator[str]:
         yield (
             f"Nearest comes {_named(nearest, nearest.strategy)}: {needed} needed, {there} usable, {missing} missing."
         )
+        if nearest.hypothetical is not None:
+            yield nearest.hypothetical
 
 
 def _prices(found: Search) -> dict[str, None]:

@@ -81,6 +81,8 @@ class Nearest:
     usable_bytes: int
     missing_bytes: int
     """By how much a GPU is too small."""
+    hypothetical: str | None
+    """As of a `Choice`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -11,6 +11,7 @@ from zeroplan.errors import SpecError
 from zeroplan.estimation.budget import price_of
 from zeroplan.estimation.hypothetical import hypothetical_notes
 from zeroplan.estimation.many import VERDICTS
+from zeroplan.estimation.resolve import Question
 from zeroplan.hardware import load_catalogue
 from zeroplan.records import dataclass, field
 from zeroplan.rows import readable
@@ -64,7 +65,7 @@ def together(parts: Iterable[Remembered]) -> Remembered:
         near_misses=tuple(choice for each in every for choice in each.near_misses),
         nearest=min(
             (each.nearest for each in every if each.nearest is not None),
-            key=lambda nearest: nearest["missing_bytes"],
+            key=_lack,
             default=None,
         ),
         refused=dict(refused),
@@ -113,11 +114,21 @@ def remembered(
         fitting=int(fits.sum()),
         choices=tuple(_choice(block, place, prices, profiles) for place in sorted(kept)),
         near_misses=tuple(_choice(block, place, prices, profiles) for place in missed),
-        nearest=None if kept or missed else _nearest(block, int(headroom.argmax())),
+        nearest=None if kept or missed else _nearest(block, headroom, profiles),
     )
 
 
-def _nearest(block: Block, place: int) -> dict[str, Any]:
+def _nearest(block: Block, headroom: Any, profiles: Path | None) -> Mapping[str, Any]:
+    """Return what lacks least, on a real machine if there is one."""
+    places = _highest(headroom, among=True)
+    return min((_lacking(block, place, profiles) for place in places), key=_lack)
+
+
+def _lack(nearest: Mapping[str, Any]) -> tuple[bool, int]:
+    return nearest["hypothetical"] is not None, nearest["missing_bytes"]
+
+
+def _lacking(block: Block, place: int, profiles: Path | None) -> dict[str, Any]:
     figures = block.figures
     device, usable = (int(v.flat[place]) for v in (figures.device_bytes, figures.usable_bytes))
     question = block.question(place)
@@ -129,7 +140,13 @@ def _nearest(block: Block, place: int) -> dict[str, Any]:
         "device_bytes": device,
         "usable_bytes": usable,
         "missing_bytes": device - usable,
+        "hypothetical": _hypothetical(question, profiles),
     }
+
+
+def _hypothetical(question: Question, profiles: Path | None) -> str | None:
+    cluster, catalogue = question.run.cluster, load_catalogue(profiles)
+    return next(iter(hypothetical_notes(cluster, question.gpu, question.wires, catalogue)), None)
 
 
 def _highest(values: Any, among: Any) -> Iterator[int]:
@@ -147,9 +164,7 @@ def _choice(block: Block, place: int, prices: Prices, profiles: Path | None) -> 
     at: Callable[[Any], Any] = lambda values: values.flat[place].item()  # noqa: E731
     speed = at(figures.tokens_per_second_per_gpu)
     hours = MEGA / speed / HOUR
-    cluster = question.run.cluster
-    price = price_of(cluster, prices, profiles)
-    unreal = hypothetical_notes(cluster, question.gpu, question.wires, load_catalogue(profiles))
+    price = price_of(question.run.cluster, prices, profiles)
     device, usable = int(at(figures.device_bytes)), int(at(figures.usable_bytes))
     return Choice(
         keys=block.keys(place),
@@ -169,7 +184,7 @@ def _choice(block: Block, place: int, prices: Prices, profiles: Path | None) -> 
         price_usd_per_gpu_hour=price and price.usd_per_gpu_hour,
         price_source=price and price.source,
         usd_per_million_tokens=price and hours * price.usd_per_gpu_hour,
-        hypothetical=next(iter(unreal), None),
+        hypothetical=_hypothetical(question, profiles),
     )
 
 
