@@ -191,27 +191,12 @@ def _told(steps: Array) -> tuple[int, Array]:
 
 def _heights(plan: Plan, step: Script, more: Array) -> Heights:
     """Walk the step; micro-steps that it does not tell add what they read, throughout."""
-    found = heights(step)
-    if np.any(found.left_bytes):  # each number of them has heights of its own
-        found = _stacked([heights(step, row) for row in np.atleast_2d(more)])
+    found = heights(step, more)
     read = more * sum(change.bytes for change in inputs(plan))
-    return replace(
-        found,
+    return Heights(
         phases={phase: size + read for phase, size in found.phases.items()},
         pools_bytes={
             pool: size + read * (pool == "compute") for pool, size in found.pools_bytes.items()
-        },
-    )
-
-
-def _stacked(rows: Sequence[Heights]) -> Heights:
-    """Put heights under one another. [A, batches]"""
-    first = rows[0]
-    return replace(
-        first,
-        phases={phase: np.stack([row.phases[phase] for row in rows]) for phase in first.phases},
-        pools_bytes={
-            pool: np.stack([row.pools_bytes[pool] for row in rows]) for pool in first.pools_bytes
         },
     )
 

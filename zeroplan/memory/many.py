@@ -26,8 +26,6 @@ class Heights:
     phases: dict[Phase, Array]
     pools_bytes: dict[Pool, Array]
     """The highest that the blocks of each stream reach."""
-    left_bytes: Array
-    """What a micro-step leaves behind for those that follow."""
 
 
 @dataclass(slots=True)
@@ -62,6 +60,7 @@ class _Course:
     more: Array = 0
     """Micro-steps beyond those that the script tells. [count]"""
     left_bytes: Array = 0
+    """What a micro-step leaves behind for those that follow."""
     order: list[int] = field(default_factory=list)
     """Places among the rises."""
     phases: list[Phase] = field(default_factory=list)
@@ -121,12 +120,26 @@ def heights(script: Script, more: Array = 0) -> Heights:
     script
         The step.
     more
-        Micro-steps beyond those that it tells. [count]
+        Micro-steps beyond those that it tells, over [A, plans], or 0 for none. Only where they
+        leave bytes behind have heights an axis for them.
 
     """
-    pools: list[Pool] = (
-        [*dict.fromkeys(("compute", *script.pools.values()))] if script.pools else []
+    found, left_bytes = _heights(script, 0)
+    if not (np.any(left_bytes) and np.ndim(more)):
+        return found
+    rows = [_heights(script, row)[0] for row in more]
+    return Heights(
+        phases={phase: np.stack([row.phases[phase] for row in rows]) for phase in found.phases},
+        pools_bytes={
+            pool: np.stack([row.pools_bytes[pool] for row in rows]) for pool in found.pools_bytes
+        },
     )
+
+
+def _heights(script: Script, more: Array) -> tuple[Heights, Array]:
+    """Return heights, and what a micro-step leaves behind. [B]"""
+    others = tuple(dict.fromkeys(script.pools.values()))
+    pools: tuple[Pool, ...] = ("compute", *others) if others else ()
     rises: dict[Pool | None, _Rises] = {None: _Rises(), **{pool: _Rises() for pool in pools}}
     course = _Course(script.pools, rises, more)
     course.run(script.items)
@@ -136,11 +149,8 @@ def heights(script: Script, more: Array = 0) -> Heights:
         for phase in dict.fromkeys(course.phases)
     }
     of_pool = {pool: course.tops(pool, script.resident).max(axis=0) for pool in pools}
-    return Heights(
-        phases=phases,
-        pools_bytes=of_pool or {"compute": tops.max(axis=0)},
-        left_bytes=course.left_bytes,
-    )
+    found = Heights(phases=phases, pools_bytes=of_pool or {"compute": tops.max(axis=0)})
+    return found, course.left_bytes
 
 
 def _table(values: list[Array]) -> Array:
