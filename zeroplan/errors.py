@@ -1,12 +1,23 @@
 """The faults that a user can mend, one class per exit code."""
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MissingPartError", "RunError", "SpecError", "UsageError", "ZeroplanError", "perhaps"]
+__all__ = [
+    "INTERRUPTED",
+    "MissingPartError",
+    "RunError",
+    "SpecError",
+    "UsageError",
+    "ZeroplanError",
+    "perhaps",
+]
+
+INTERRUPTED: Final = 130
+"""Exit code of a command that Ctrl-C ended, as shells have it."""
 
 
 class ZeroplanError(Exception):

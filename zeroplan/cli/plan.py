@@ -17,7 +17,7 @@ from zeroplan.cli.files import write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder, count
 from zeroplan.cli.progress import working
-from zeroplan.errors import UsageError, perhaps
+from zeroplan.errors import INTERRUPTED, UsageError, perhaps
 
 if TYPE_CHECKING:
     from zeroplan.search.record import Search
@@ -35,8 +35,6 @@ EXAMPLES: Final = (
 SEARCH: Final = "Search"
 MOST_GPUS: Final = 4096
 """Up to where `--min-gpus` looks. [count]"""
-
-INTERRUPTED: Final = 130
 
 OBJECTIVES: Final = ("fastest", "cheapest", "fewest-gpus", "most-headroom")
 """Those of `zeroplan.search.record`, which help pages and shells do not wait for."""

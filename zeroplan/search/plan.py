@@ -1,11 +1,7 @@
 """From a question with open ends to a configuration."""
 
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +24,7 @@ from zeroplan.search.select import (
     together,
 )
 from zeroplan.search.space import BATCH_KEYS, GPUS, Space, space_of
+from zeroplan.search.workers import mapping
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.toml import by_dotted_key
 
@@ -135,7 +132,7 @@ def search(
     found: list[Remembered] = []
     interrupted = False
     try:
-        with _mapped(workers) as mapped:
+        with mapping(workers) as mapped:
             for done, each in enumerate(_looked_at(families, look, mapped, journal), 1):
                 found.append(each)
                 if progress is not None:
@@ -161,22 +158,6 @@ def _look(space: Space, prices: Prices, family: Family, *, tight: bool) -> Remem
         )
         for each in blocks(space, family, races=partial(races, tight=tight))
     )
-
-
-@contextmanager
-def _mapped(workers: int) -> Iterator[Callable[..., Iterable[Remembered]]]:
-    """Give a `map` that spreads over processes; they leave an interrupt to their parent."""
-    if workers == 1:
-        yield map
-        return
-    context = get_context("spawn")
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(workers, context, signal.signal, ignore) as pool:
-        try:
-            yield pool.map
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _looked_at(
