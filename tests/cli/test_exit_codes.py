@@ -2,11 +2,13 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +131,50 @@ def test_an_interrupt_exits_with_130() -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=10)
     assert (process.returncode, out) == (130, b"")
+
+
+def test_an_interrupt_of_the_imports_is_as_quiet() -> None:
+    # the finder stands for Ctrl-C while the first module is imported
+    code = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "zeroplan.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from zeroplan.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("line", ["estimate -m 8b", "plan --help", "hardware list", "--version"])
+def test_standard_output_that_is_full_is_told_in_a_line(line: str) -> None:
+    command = [sys.executable, "-m", "zeroplan", *line.split()]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    told = "zeroplan: standard output: No space left on device: send it elsewhere.\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes a descriptor in the child")
+def test_standard_output_that_is_closed_is_told_in_a_line() -> None:
+    command = ["sh", "-c", f"{shlex.quote(sys.executable)} -m zeroplan estimate -m 8b >&-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith("zeroplan: standard output is closed: ")
+
+
+@pytest.mark.parametrize("line", ["estimate -m 8b", "plan --help"])
+def test_a_reader_that_goes_away_is_no_news(line: str) -> None:
+    command = [sys.executable, "-m", "zeroplan", *line.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 def test_debug_shows_the_traceback_of_a_mendable_error() -> None:

@@ -1,15 +1,17 @@
 """The command line: it parses, asks the library and hands the answer to `report`."""
 
 import atexit
+import errno
 import gc
 import os
+import signal
 import sys
 from typing import Annotated, Any, Final
 
 import typer
 
 from zeroplan.cli.light import AllCommands
-from zeroplan.errors import ZeroplanError
+from zeroplan.errors import UsageError, ZeroplanError
 
 __all__ = ["app", "main"]
 
@@ -17,6 +19,9 @@ DEBUG: Final = "--debug"
 
 COMMAND_LINE_ERROR: Final[Any] = typer.BadParameter.mro()[1]
 """Click's `UsageError`, which typer does not export."""
+
+UNWRITABLE: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
+"""Errors of standard output; those of a file are told where it is written."""
 
 COLLECT_AFTER: Final = 200_000
 """Objects between two looks for cyclic garbage: a quick answer ends before the first. [count]"""
@@ -95,13 +100,33 @@ def _belonging(error: Any) -> str:
     return told_owners(error.option_name, app)
 
 
+def _run(arguments: list[str]) -> Any:
+    """Run a command until all that it says is written, and return its exit code."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: send it to a file, or to /dev/null.")
+    code = app(arguments, prog_name="zeroplan", standalone_mode=False)
+    sys.stdout.flush()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt now has nothing to break off
+    return code
+
+
+def _unwritten(error: OSError) -> int:
+    """Give up standard output; that nobody reads on, as behind `| head`, is no news."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in memory
+    if error.errno == errno.EPIPE:
+        return 1
+    sys.stderr.write(f"zeroplan: standard output: {error.strerror}: send it elsewhere.\n")
+    return UsageError.exit_code
+
+
 def main() -> None:
     """Run the command line; the exit code says how it went (`zeroplan --help` lists them)."""
     gc.set_threshold(COLLECT_AFTER)
     atexit.register(gc.freeze)  # an interpreter that ends looks three times, for 10 ms each
     arguments = [argument for argument in sys.argv[1:] if argument != DEBUG] or ["--help"]
     try:
-        sys.exit(app(arguments, prog_name="zeroplan", standalone_mode=False))
+        sys.exit(_run(arguments))
     except COMMAND_LINE_ERROR as error:
         command = getattr(error.ctx, "command_path", "zeroplan")
         text = _belonging(error) or error.format_message()
@@ -113,6 +138,8 @@ def main() -> None:
             raise
         sys.stderr.write(f"zeroplan: {error}\n")
         sys.exit(error.exit_code)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            sys.exit(_unwritten(error))
         sys.stderr.write("zeroplan: this is a bug; please report it with the lines below.\n")
         raise
