@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,35 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     again = Journal(file, space)
     assert list(again.known) == [0]
     assert search(space, "fastest", prices={}, journal=again).to_dict() == whole.to_dict()
+    assert file.read_text(encoding="utf-8").splitlines(keepends=True) == lines
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda line: line[:20],
+        lambda _: b"[]",
+        lambda _: b"",
+        lambda _: b"\xff\xfe\x00",
+        lambda line: line.partition(b" ")[2],
+        lambda line: line.replace(b'"plans"', b'"planes"'),
+        lambda line: line.replace(b'"plans": ', b'"plans": 1'),
+    ],
+    ids=["cut", "a list", "empty", "binary", "no digest", "another key", "another number"],
+)
+def test_a_damaged_journal_names_the_line_and_the_remedy(
+    damaged: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    space, file = _toy_space(), tmp_path / "search.jsonl"
+    whole = search(space, "fastest", prices={}, journal=Journal(file, space))
+    head, first, second = file.read_bytes().splitlines()
+    file.write_bytes(b"\n".join((head, damaged(first), second, b"")))
+    with pytest.raises(SpecError, match=r"--resume .*, line 2: b.* is damaged: take the line out"):
+        Journal(file, space)
+    file.write_bytes(b"\n".join((head, second, b"")))
+    again = Journal(file, space)
+    assert list(again.known) == [1]
+    assert search(space, "fastest", prices={}, journal=again).to_dict() == whole.to_dict()
 
 
 def test_a_journal_of_another_search_is_refused(tmp_path: Path) -> None:
@@ -139,6 +169,23 @@ def test_an_interrupted_search_tells_the_best_so_far() -> None:
     assert found.interrupted
     assert found.chosen is not None
     assert found.chosen.keys["sharding.strategy"] == "ddp"
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "hsdp"], ids=["too large", "refused on one node"])
+def test_a_search_that_is_stopped_before_anything_fits_does_not_say_that_nothing_does(
+    strategy: str,
+) -> None:
+    def stop(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    space = _toy_space(model="70b", strategy=[strategy, "fsdp2"])
+    found = search(space, "fastest", prices={}, progress=stop)
+    assert found.interrupted
+    assert found.chosen is None
+    page = plan_text(found, Page(width=80), command="")
+    assert page.startswith("Interrupted: nothing that fits was found so far.")
+    assert "Nothing fits" not in page
+    assert "nothing fits" not in repr(found)
 
 
 def test_processes_find_what_one_finds() -> None:

@@ -41,14 +41,16 @@ def plan_text(found: Search, on: Page, *, command: str) -> str:
 
 
 def _summary(found: Search) -> Iterator[str]:
+    best = found.chosen
     if found.interrupted:
-        yield "Interrupted: this is the best so far."
+        so_far = "this is the best so far" if best else "nothing that fits was found so far"
+        yield f"Interrupted: {so_far}."
     others = sum(each.plans for each in found.refused)
     apart = f" {others:,} more cannot be and are not among them (notes)." if others else ""
     yield f"{found.plans:,} plans, {found.fitting:,} fit.{apart}"
-    best = found.chosen
     if best is None:
-        yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
+        if not found.interrupted:
+            yield "Nothing fits; `zeroplan explain --make-it-fit` looks for what would."
         yield from _nearest(found)
         return
     told = found.estimate

@@ -1,9 +1,10 @@
 """A search on disk, line by line, so that one that was stopped goes on where it was."""
 
 import json
+import os
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from zeroplan import __version__
 from zeroplan.errors import SpecError, UsageError
@@ -14,14 +15,17 @@ from zeroplan.search.space import Space
 
 __all__ = ["Journal"]
 
+SHOWN: Final = 40
+"""How much of a damaged line is told. [B]"""
+
 
 class Journal:
-    """What the structures of one search have, by their place.
+    """What the structures of one search have, by their place; each line begins with its digest.
 
     Raises
     ------
     SpecError
-        The file is of another search, or no journal.
+        The file is of another search, no journal, or damaged.
     UsageError
         It cannot be read or written.
 
@@ -30,34 +34,48 @@ class Journal:
     def __init__(self, path: Path, space: Space, *others: object) -> None:
         self.path = path
         self.known: dict[int, Remembered] = {}
-        head = {"zeroplan_version": __version__, "search": _fingerprint(space, others)}
+        search = _digest(repr((space, others)).encode())
+        self._head = json.dumps({"zeroplan_version": __version__, "search": search}).encode()
         try:
             if path.is_file() and path.stat().st_size:
-                self._read(path.read_text(encoding="utf-8"), head)
+                self._read(path.read_bytes())
             else:
-                path.write_text(f"{json.dumps(head)}\n", encoding="utf-8")
+                path.write_bytes(self._head + b"\n")
         except OSError as error:
             raise UsageError(f"--resume {path}: {error.strerror}.") from None
 
     def write(self, place: int, found: Remembered) -> None:
         """Add what a structure has."""
-        line = json.dumps({"place": place, "found": plain(found)}, allow_nan=False)
+        text = json.dumps({"place": place, "found": plain(found)}, allow_nan=False).encode()
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+            with self.path.open("ab") as file:
+                file.write(b"%b %b\n" % (self._seal(text), text))
         except OSError as error:
             raise UsageError(f"--resume {self.path}: {error.strerror}.") from None
 
-    def _read(self, text: str, head: dict[str, str]) -> None:
-        first, *lines = text.split("\n")
-        if first != json.dumps(head):
+    def _read(self, written: bytes) -> None:
+        first, *lines = written.split(b"\n")
+        if first != self._head or not lines:
             raise SpecError(
                 f"--resume {self.path}: it is not of this search (model, values, prices and version "
-                "must be the same): name another file."
+                "must be the same, and whether the fewest GPUs are looked for): name another file."
             )
-        for line in lines[:-1]:  # what follows the last line's end was cut off
-            entry = json.loads(line)
+        cut_off = lines.pop()
+        if cut_off:
+            os.truncate(self.path, len(written) - len(cut_off))
+        for number, line in enumerate(lines, 2):
+            seal, _, text = line.partition(b" ")
+            if seal != self._seal(text):
+                raise SpecError(
+                    f"--resume {self.path}, line {number}: {line[:SHOWN]!r} is damaged: take the "
+                    "line out, and what it had is searched again, or name another file."
+                )
+            entry = json.loads(text)
             self.known[entry["place"]] = _remembered(entry["found"])
+
+    def _seal(self, text: bytes) -> bytes:
+        """Return the digest of a line in this journal."""
+        return _digest(self._head + text).encode()
 
 
 def _remembered(found: dict[str, Any]) -> Remembered:
@@ -67,5 +85,5 @@ def _remembered(found: dict[str, Any]) -> Remembered:
     return Remembered(**{**found, **lists})
 
 
-def _fingerprint(space: Space, others: tuple[object, ...]) -> str:
-    return sha256(repr((space, others)).encode()).hexdigest()
+def _digest(of: bytes) -> str:
+    return sha256(of).hexdigest()

@@ -28,7 +28,7 @@ from zeroplan.search.workers import mapping
 from zeroplan.spec.reading import read_run
 from zeroplan.spec.toml import by_dotted_key
 
-__all__ = ["TRIED", "plan", "search"]
+__all__ = ["TRIED", "families", "plan", "search"]
 
 TRIED: Final[dict[str, tuple[object, ...]]] = {
     "training.micro_batch_size": (1, 2, 4, 8, 16, 32),
@@ -124,20 +124,17 @@ def search(
         Processes that search. [count]
 
     """
-    families = space.families()
-    if objective == "fewest-gpus":
-        families = [[each] for family in families for each in family]
-        families.sort(key=_gpus)
+    parts = families(space, objective)
     look = partial(_look, space, prices, tight=allow_tight)
     found: list[Remembered] = []
     interrupted = False
     try:
         with mapping(workers) as mapped:
-            for done, each in enumerate(_looked_at(families, look, mapped, journal), 1):
+            for done, each in enumerate(_looked_at(parts, look, mapped, journal), 1):
                 found.append(each)
                 if progress is not None:
-                    progress(done, len(families))
-                if objective == "fewest-gpus" and _enough(found, families[done:]):
+                    progress(done, len(parts))
+                if objective == "fewest-gpus" and _enough(found, parts[done:]):
                     break
     except KeyboardInterrupt:
         interrupted = True
@@ -146,6 +143,14 @@ def search(
         return result
     budgeted = with_budget(result.estimate, tokens, prices, space.profiles)
     return replace(result, estimate=budgeted)
+
+
+def families(space: Space, objective: Objective) -> list[Family]:
+    """Return what is searched in its order: for the fewest GPUs each structure by itself."""
+    every = space.families()
+    if objective != "fewest-gpus":
+        return every
+    return sorted(([each] for family in every for each in family), key=_gpus)
 
 
 def _look(space: Space, prices: Prices, family: Family, *, tight: bool) -> Remembered:
@@ -161,17 +166,20 @@ def _look(space: Space, prices: Prices, family: Family, *, tight: bool) -> Remem
 
 
 def _looked_at(
-    families: list[Family],
+    parts: list[Family],
     look: Callable[[Family], Remembered],
     mapped: Callable[..., Iterable[Remembered]],
     journal: Journal | None,
 ) -> Iterator[Remembered]:
-    """Yield what each family has, first those that the journal knows."""
+    """Yield what each family has, in their order, from the journal where that knows it."""
     known = {} if journal is None else journal.known
-    yield from (known[each] for each in range(len(families)) if each in known)
-    others = [each for each in range(len(families)) if each not in known]
-    results = mapped(look, [families[each] for each in others])
-    for place, found in zip(others, results, strict=True):
+    others = [family for place, family in enumerate(parts) if place not in known]
+    results = iter(mapped(look, others))
+    for place in range(len(parts)):
+        if place in known:
+            yield known[place]
+            continue
+        found = next(results)
         if journal is not None:
             journal.write(place, found)
         yield found
@@ -193,7 +201,7 @@ def _result(
     space: Space, objective: Objective, found: list[Remembered], *, interrupted: bool
 ) -> Search:
     every = together(found)
-    if not every.plans and every.refused:
+    if not every.plans and every.refused and not interrupted:
         raise hopeless(every.refused)
     best = _apart(sorted(every.choices, key=better(objective)))
     real = sum(each.hypothetical is None for each in best)

@@ -152,7 +152,8 @@ class Search:
         return frame(rows, index="place")
 
     def __repr__(self) -> str:
-        named = "nothing fits" if self.chosen is None else str(self.chosen.keys)
+        nothing = "stopped before anything that fits" if self.interrupted else "nothing fits"
+        named = nothing if self.chosen is None else str(self.chosen.keys)
         return f"Search({self.plans:,} plans, {self.fitting:,} fit; {self.objective}: {named})"
 
     def _repr_html_(self) -> str:
