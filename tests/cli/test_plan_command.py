@@ -1,6 +1,7 @@
 """`zeroplan plan` tells a person and a program which configuration is best."""
 
 import json
+import re
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_parquet_has_the_same_plans_or_says_what_it_needs(tmp_path: Path) -> Non
     file = tmp_path / "plans.parquet"
     if find_spec("pyarrow") is None:
         with pytest.raises(MissingPartError, match="pip install pyarrow"):
-            _plan(*SMALL, "--parquet", str(file))
+            _plan(*SMALL, "--csv", str(tmp_path / "plans.csv"), "--parquet", str(file))
         assert list(tmp_path.iterdir()) == []
         return
     _plan(*SMALL, "--parquet", str(file))
@@ -135,6 +136,51 @@ def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
     assert _plan(*SMALL, "--resume", str(file)) == whole
     with pytest.raises(SpecError, match="is not of this search"):
         _plan(*SMALL, "-b", "1,2", "--resume", str(file))
+
+
+def test_what_the_fewest_gpus_are_looked_for_in_is_cut_differently(tmp_path: Path) -> None:
+    asked = (*SMALL, "-n", "4,8", "--resume", str(tmp_path / "search.jsonl"))
+    _plan(*asked, "--objective", "fastest")
+    _plan(*asked, "--objective", "most-headroom")
+    with pytest.raises(SpecError, match="and whether the fewest GPUs are looked for"):
+        _plan(*asked, "--objective", "fewest-gpus")
+
+
+@pytest.mark.parametrize("objective", ["fastest", "cheapest", "most-headroom"])
+def test_the_fewest_gpus_and_another_objective_are_not_looked_for_at_once(objective: str) -> None:
+    told = f"--min-gpus: looks for fewest-gpus, --objective for {objective}: leave one"
+    with pytest.raises(UsageError, match=told):
+        _plan(*SMALL, "--min-gpus", "--objective", objective)
+    assert _plan(*SMALL, "--min-gpus", "--objective", "fewest-gpus") == _plan(*SMALL, "--min-gpus")
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (("--csv", "folder"), "--csv folder: is a folder; name a file"),
+        (("--parquet", "file/k.parquet"), "--parquet file/k.parquet: nothing can be written"),
+        (("--csv", ""), "--csv '': name a file"),
+        (("--parquet", ""), "--parquet '': name a file"),
+        (("--resume", ""), "--resume '': name a file"),
+        (("--csv", "k", "--parquet", "./k"), "--parquet ./k: is the file of --csv, too"),
+        (("--csv", "k", "--resume", "link"), "--resume link: is the file of --csv, too"),
+        (("--csv", "k", "--resume", "file/k"), "--resume file/k: Not a directory"),
+        (("--csv", "k", "--resume", "file"), "--resume file: it is not of this search"),
+    ],
+    ids=" ".join,
+)
+def test_files_that_cannot_be_written_are_told_before_anything_is_searched(
+    files: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("no journal", encoding="utf-8")
+    (tmp_path / "link").symlink_to("k")
+    monkeypatch.setattr("zeroplan.cli.plan._write_all", pytest.fail)
+    monkeypatch.setattr("zeroplan.cli.plan._search", pytest.fail)
+    with pytest.raises((UsageError, SpecError), match=re.escape(told)):
+        _plan(*SMALL, *files)
+    assert not (tmp_path / "k").exists()
 
 
 def test_nothing_that_fits_is_an_answer() -> None:

@@ -13,13 +13,14 @@ import typer
 
 from zeroplan.cli.budget import Price, Tokens
 from zeroplan.cli.completion import offer, words
-from zeroplan.cli.files import write_by
+from zeroplan.cli.files import refuse_unwritable, write_by
 from zeroplan.cli.flags import Asked, SpecCommand, flag, takes_several
 from zeroplan.cli.options import NOTHING_FITS, OUTPUT, AsJson, ProfilesFolder, count
 from zeroplan.cli.progress import working
 from zeroplan.errors import INTERRUPTED, UsageError, perhaps
 
 if TYPE_CHECKING:
+    from zeroplan.search.journal import Journal
     from zeroplan.search.record import Search
     from zeroplan.search.space import Space
 
@@ -37,7 +38,8 @@ MOST_GPUS: Final = 4096
 """Up to where `--min-gpus` looks. [count]"""
 
 OBJECTIVES: Final = ("fastest", "cheapest", "fewest-gpus", "most-headroom")
-"""Those of `zeroplan.search.record`, which help pages and shells do not wait for."""
+"""Those of `zeroplan.search.record`, which help pages and shells do not wait for; the first where
+none is asked for."""
 
 FEW_FAMILIES: Final = 24
 """Families of structures that one process searches sooner than others are started. [count]"""
@@ -54,14 +56,15 @@ def plan(
     asked: Asked,
     *,
     objective: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="WORD",
             help=f"What is best: {', '.join(OBJECTIVES[:-1])} or {OBJECTIVES[-1]}.",
             autocompletion=offer(words(*OBJECTIVES)),
+            show_default=OBJECTIVES[0],
             rich_help_panel=SEARCH,
         ),
-    ] = "fastest",
+    ] = None,
     min_gpus: Annotated[
         bool,
         typer.Option(
@@ -128,15 +131,18 @@ def plan(
     What is not given is tried: strategies, micro-batch sizes, ways of
     checkpointing and of resharding.
     """
-    wanted = _objective("fewest-gpus" if min_gpus else objective)
+    wanted = _objective(objective, min_gpus)
+    _verify_files({"--csv": to_csv, "--parquet": to_parquet, "--resume": resume})
     from zeroplan.estimation.budget import parse_prices, parse_tokens  # noqa: PLC0415  # not --help
+
 
     many = None if tokens is None else parse_tokens(tokens)
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
     prices = parse_prices(price, space.profiles)
     if wanted == "cheapest" and "" not in prices:
         _verify_prices(space, prices)
-    if to_csv or to_parquet:
+    journal = None if resume is None else _journal(resume, space, wanted, prices, allow_tight)
+    if to_csv is not None or to_parquet is not None:
         _write_all(space, to_csv, to_parquet, quiet=as_json)
     found = _search(
         space,
@@ -145,7 +151,7 @@ def plan(
         allow_tight=allow_tight,
         tokens=many,
         workers=workers,
-        resume=resume,
+        journal=journal,
         quiet=as_json,
     )
     if as_json:
@@ -161,11 +167,37 @@ def plan(
         raise typer.Exit(NOTHING_FITS)
 
 
-def _objective(word: str) -> Any:
+def _objective(word: str | None, min_gpus: bool) -> Any:
+    fewest = "fewest-gpus"
+    if word is None:
+        return fewest if min_gpus else OBJECTIVES[0]
     if word not in OBJECTIVES:
         known = ", ".join(OBJECTIVES)
         raise UsageError(f"--objective {word!r}: use one of {known}.{perhaps(word, OBJECTIVES)}")
+    if min_gpus and word != fewest:
+        raise UsageError(
+            f"--min-gpus: looks for {fewest}, --objective for {word}: leave one of the two out."
+        )
     return word
+
+
+def _verify_files(named: dict[str, str | None]) -> None:
+    """Refuse files that cannot be written as asked, before anything is searched."""
+    options: dict[str, str] = {}
+    for option, name in named.items():
+        if name is None:
+            continue
+        if not name:
+            raise UsageError(f"{option} '': name a file.")
+        if option != "--resume":  # a search writes to that at once
+            refuse_unwritable(Path(name), option)
+        other = options.setdefault(os.path.realpath(name), option)
+        if other != option:
+            raise UsageError(f"{option} {name}: is the file of {other}, too; name another.")
+    if named["--parquet"] is not None:
+        from zeroplan.search.sweep import parquet_parts  # noqa: PLC0415  # not for --help
+
+        parquet_parts()
 
 
 def _space(asked: Asked, min_gpus: bool, batch: str | None, profiles: Path | None) -> "Space":
@@ -199,6 +231,15 @@ def _verify_prices(space: "Space", prices: dict[str, float]) -> None:
             )
 
 
+def _journal(
+    name: str, space: "Space", objective: Any, prices: dict[str, float], allow_tight: bool
+) -> "Journal":
+    from zeroplan.search.journal import Journal  # noqa: PLC0415  # not for --help
+    from zeroplan.search.plan import families  # noqa: PLC0415
+
+    return Journal(Path(name), space, families(space, objective), prices, allow_tight)
+
+
 def _search(
     space: "Space",
     objective: Any,
@@ -207,13 +248,11 @@ def _search(
     allow_tight: bool,
     tokens: int | None,
     workers: str | None,
-    resume: str | None,
+    journal: "Journal | None",
     quiet: bool,
 ) -> "Search":
-    from zeroplan.search.journal import Journal  # noqa: PLC0415
     from zeroplan.search.plan import search  # noqa: PLC0415
 
-    journal = Journal(Path(resume), space, prices, allow_tight) if resume else None
     families = len(space.families())
     several = families > FEW_FAMILIES or (families > 1 and space.plans > FEW_PLANS)
     usual = (os.cpu_count() or 1) if several else 1

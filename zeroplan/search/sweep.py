@@ -16,7 +16,7 @@ from zeroplan.spec.toml import by_dotted_key
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["frames", "sweep", "write_csv", "write_parquet"]
+__all__ = ["frames", "parquet_parts", "sweep", "write_csv", "write_parquet"]
 
 Progress = Callable[[int, int], None]
 """Told how many structures of how many are priced."""
@@ -92,7 +92,21 @@ def write_csv(space: Space, path: Path, *, progress: Progress | None = None) -> 
 
 
 def write_parquet(space: Space, path: Path, *, progress: Progress | None = None) -> None:
-    """Write every plan of a space as Parquet, a row group for each block.
+    """Write every plan of a space as Parquet, a row group for each block."""
+    pa, parquet = parquet_parts()
+    writer = None
+    try:
+        for table in frames(space, {}, progress):
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            writer = writer or parquet.ParquetWriter(path, rows.schema)
+            writer.write_table(rows.cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def parquet_parts() -> tuple[Any, Any]:
+    """Return pyarrow and its Parquet part.
 
     Raises
     ------
@@ -105,15 +119,7 @@ def write_parquet(space: Space, path: Path, *, progress: Progress | None = None)
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
         raise MissingPartError("--parquet needs pyarrow: pip install pyarrow.") from None
-    writer = None
-    try:
-        for table in frames(space, {}, progress):
-            rows = pa.Table.from_pandas(table, preserve_index=False)
-            writer = writer or parquet.ParquetWriter(path, rows.schema)
-            writer.write_table(rows.cast(writer.schema))
-    finally:
-        if writer is not None:
-            writer.close()
+    return pa, parquet
 
 
 def _frame(space: Space, block: Block) -> "pd.DataFrame":
