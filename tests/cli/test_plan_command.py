@@ -183,6 +183,20 @@ def test_files_that_cannot_be_written_are_told_before_anything_is_searched(
     assert not (tmp_path / "k").exists()
 
 
+def test_an_interrupt_while_every_plan_is_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Space, "families", interrupted)
+    file = tmp_path / "plans.csv"
+    result = CliRunner().invoke(app, [*SMALL, "--csv", str(file)])
+    told = f"zeroplan: interrupted: --csv {file}: nothing was written.\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", told)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_that_fits_is_an_answer() -> None:
     page = _plan("-m", "70b", "-n", "8", "--strategy", "ddp", "--workers", "1", code=4)
     assert "Nothing fits" in page
