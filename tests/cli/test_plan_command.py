@@ -167,7 +167,6 @@ def test_the_fewest_gpus_and_another_objective_are_not_looked_for_at_once(object
         (("--csv", "k", "--resume", "file/k"), "--resume file/k: Not a directory"),
         (("--csv", "k", "--resume", "file"), "--resume file: it is not of this search"),
     ],
-    ids=" ".join,
 )
 def test_files_that_cannot_be_written_are_told_before_anything_is_searched(
     files: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
