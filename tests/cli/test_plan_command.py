@@ -164,11 +164,12 @@ def test_the_fewest_gpus_and_another_objective_are_not_looked_for_at_once(object
         (("--resume", ""), "--resume '': name a file"),
         (("--csv", "k", "--parquet", "./k"), "--parquet ./k: is the file of --csv, too"),
         (("--csv", "k", "--resume", "link"), "--resume link: is the file of --csv, too"),
+        (("--csv", "k", "--workers", "none"), "--workers 'none': use a whole number"),
         (("--csv", "k", "--resume", "file/k"), "--resume file/k: Not a directory"),
         (("--csv", "k", "--resume", "file"), "--resume file: it is not of this search"),
     ],
 )
-def test_files_that_cannot_be_written_are_told_before_anything_is_searched(
+def test_what_cannot_be_done_is_told_before_anything_is_searched(
     files: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

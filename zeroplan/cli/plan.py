@@ -132,9 +132,9 @@ def plan(
     checkpointing and of resharding.
     """
     wanted = _objective(objective, min_gpus)
+    asked_workers = None if workers is None else count("--workers", workers)
     _verify_files({"--csv": to_csv, "--parquet": to_parquet, "--resume": resume})
     from zeroplan.estimation.budget import parse_prices, parse_tokens  # noqa: PLC0415  # not --help
-
 
     many = None if tokens is None else parse_tokens(tokens)
     space = _space(asked, min_gpus, global_batch_size, Path(profiles) if profiles else None)
@@ -150,7 +150,7 @@ def plan(
         prices=prices,
         allow_tight=allow_tight,
         tokens=many,
-        workers=workers,
+        workers=asked_workers,
         journal=journal,
         quiet=as_json,
     )
@@ -247,7 +247,7 @@ def _search(
     prices: dict[str, float],
     allow_tight: bool,
     tokens: int | None,
-    workers: str | None,
+    workers: int | None,
     journal: "Journal | None",
     quiet: bool,
 ) -> "Search":
@@ -256,7 +256,6 @@ def _search(
     families = len(space.families())
     several = families > FEW_FAMILIES or (families > 1 and space.plans > FEW_PLANS)
     usual = (os.cpu_count() or 1) if several else 1
-    many = usual if workers is None else count("--workers", workers)
     with working("searching", "structures", quiet=quiet) as progress:
         return search(
             space,
@@ -266,7 +265,7 @@ def _search(
             tokens=tokens,
             journal=journal,
             progress=progress,
-            workers=many,
+            workers=workers or usual,
         )
 
 
