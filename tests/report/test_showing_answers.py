@@ -143,6 +143,26 @@ def test_figures_that_find_no_room_go_on_below_behind_the_names() -> None:
     ]
 
 
+def test_names_that_leave_no_room_go_on_below_behind_the_first_ones() -> None:
+    names = ("gpu", "link", "loss", "dtype", "optimizer")
+    table = Table(
+        title="t",
+        columns=(*(Column(name=name, is_text=True) for name in names), Column(name="s")),
+        rows=(("h100", "ib", "chunked", "bf16", "adamw", 123000),),
+    )
+    assert table_text(table, Page(width=24)).splitlines() == [
+        "t",
+        "",
+        "gpu  link loss    dtype",
+        "───────────────────────",
+        "h100 ib   chunked bf16",
+        "",
+        "gpu  optimizer       s",
+        "──────────────────────",
+        "h100 adamw     123,000",
+    ]
+
+
 def test_a_command_goes_on_behind_backslashes_and_means_the_same() -> None:
     command = "zeroplan estimate --model 'my models/a.json' --gpus 64 --link ib"
     shown = command_text(command, Page(width=40))

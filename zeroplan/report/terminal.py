@@ -23,6 +23,9 @@ ENDLESS: Final = 10**6
 
 PROSE_WIDTH: Final = 100
 
+MOST_PARTS: Final = 3
+"""Parts of a table, one below the other, that all have the words at the left. [count]"""
+
 ROOMY: Final = 100
 """Columns from which tables get two spaces between columns instead of one."""
 
@@ -169,15 +172,29 @@ def _widths(
 def _parts(
     columns: tuple[Column, ...], widths: list[int], available: int, gap: int
 ) -> list[list[int]]:
-    """Divide columns into parts no wider than the page, each with the words at the left."""
-    words = list(takewhile(lambda place: columns[place].is_text, range(len(columns))))
-    figures = range(len(words), len(columns))
-    for several in range(1, len(figures) + 1):
-        size = -(-len(figures) // several)
-        parts = [[*words, *figures[at : at + size]] for at in range(0, len(figures), size)]
-        if all(sum(widths[each] + gap for each in part) - gap <= available for part in parts):
-            return parts
-    return [[*words, *figures]]
+    """Divide columns into parts no wider than the page, each with the words at the left.
+
+    Where these leave too little room only the first of them stand in every part, as many as make
+    the fewest parts.
+    """
+    words = sum(1 for _ in takewhile(lambda column: column.is_text, columns))
+    everything = list(range(len(columns)))
+
+    def parts_behind(kept: int) -> list[list[int]]:
+        others = everything[kept:]
+        for several in range(1, len(others) + 1):
+            size = -(-len(others) // several)
+            starts = range(0, len(others), size)
+            parts = [everything[:kept] + others[at : at + size] for at in starts]
+            if all(sum(widths[each] + gap for each in part) - gap <= available for part in parts):
+                return parts
+        return []
+
+    behind = range(words, 0, -1) or range(1)
+    possible = [parts for kept in behind if (parts := parts_behind(kept))]
+    if possible and len(possible[0]) > MOST_PARTS:
+        return min(possible, key=len)
+    return possible[0] if possible else [everything]
 
 
 def _head(column: Column) -> list[str]:
