@@ -50,9 +50,12 @@ NAN = float("nan")
         ),
         ({"mics_shard_size": 4}, "DeepSpeed 0.19.8 has no MiCS. Set sharding.deepspeed.version"),
         ({"mics_shard_size": 4, "version": "0.19.7"}, "DeepSpeed 0.19.7 has no MiCS."),
+        ({"zero_hpz_partition_size": 8, "version": "0.9.5"}, "DeepSpeed 0.9.5 has no ZeRO++."),
+        ({"zero_quantized_weights": True, "version": "0.9.5"}, "0.10.0 or newer, or leave the key"),
+        ({"zero_quantized_gradients": True, "version": "0.9.5"}, "zero_quantized_gradients: Deep"),
         ({"mics_shard_size": 3, "version": "0.19.6"}, "mics_shard_size = 3 does not divide"),
         (
-            {"mics_shard_size": 4, "version": "0.9.2", "zero_quantized_weights": True},
+            {"mics_shard_size": 4, "version": "0.19.6", "zero_quantized_weights": True},
             "does not go with ZeRO++'s keys",
         ),
         (

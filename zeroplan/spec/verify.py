@@ -10,6 +10,9 @@ __all__ = ["verify"]
 PARTITIONED: Final = (None, "zero3")
 """Strategies that partition parameters by DeepSpeed, or all that are compared."""
 MICS_REMOVED: Final = (0, 19, 7)
+
+ZERO_PLUS_PLUS_ADDED: Final = (0, 10, 0)
+"""The first release after DeepSpeed#3784, which was merged on 2023-06-23."""
 """The first version without it."""
 
 
@@ -51,6 +54,16 @@ def _verify_zero_plus_plus(sharding: ShardingChoice, cluster: ClusterChoice) -> 
             "sharding.deepspeed.zero_quantized_gradients = true needs reduce_scatter = true in "
             "DeepSpeed: leave one of the two out."
         )
+    for key, used in (
+        ("zero_hpz_partition_size", settings.zero_hpz_partition_size > 1),
+        ("zero_quantized_weights", settings.zero_quantized_weights),
+        ("zero_quantized_gradients", settings.zero_quantized_gradients),
+    ):
+        if used and _release(settings.version) < ZERO_PLUS_PLUS_ADDED:
+            raise SpecError(
+                f"sharding.deepspeed.{key}: DeepSpeed {settings.version} has no ZeRO++. Set "
+                "sharding.deepspeed.version to 0.10.0 or newer, or leave the key out."
+            )
     if settings.mics_shard_size is not None:
         _verify_mics(sharding, settings.mics_shard_size, cluster)
     size = settings.zero_hpz_partition_size
@@ -61,6 +74,10 @@ def _verify_zero_plus_plus(sharding: ShardingChoice, cluster: ClusterChoice) -> 
         )
 
 
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 def _verify_mics(sharding: ShardingChoice, size: int, cluster: ClusterChoice) -> None:
     """Refuse MiCS where DeepSpeed does not have it, or not with these keys.
 
@@ -68,7 +85,7 @@ def _verify_mics(sharding: ShardingChoice, size: int, cluster: ClusterChoice) ->
     `create_mics_comm_groups` in deepspeed/runtime/zero/mics_utils.py (0.19.6).
     """
     settings, key = sharding.deepspeed, f"sharding.deepspeed.mics_shard_size = {size}"
-    if tuple(map(int, settings.version.split("."))) >= MICS_REMOVED:
+    if _release(settings.version) >= MICS_REMOVED:
         raise SpecError(
             f"{key}: DeepSpeed {settings.version} has no MiCS. Set sharding.deepspeed.version to "
             "0.19.6 or older, or use hsdp, or zero_hpz_partition_size."
