@@ -1,6 +1,11 @@
-"""What tests share: a made-up answer, and the skipping of what needs torch where there is none."""
+"""What tests share: a made-up answer, commands in a process group, and skips without torch."""
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -40,6 +45,40 @@ def _nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("torch") and find_spec("torch") is None:
         pytest.skip("marked `torch`, which is not installed: pip install '.[validate]'")
+
+
+@pytest.fixture
+def in_own_group() -> Callable[..., AbstractContextManager[subprocess.Popen[str]]]:
+    """Return what starts `zeroplan` in a process group of its own, none of which outlives its use."""
+    return _in_own_group
+
+
+@contextmanager
+def _in_own_group(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with _heeding_interrupts():
+        started = subprocess.Popen(
+            [sys.executable, "-m", "zeroplan", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield started
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Let what is started be interrupted where the shell of a background job had that ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,26 +43,13 @@ def _killed(task: int) -> int:
     return task
 
 
-@contextmanager
-def _searching() -> Iterator[subprocess.Popen[str]]:
-    """Start a search in a process group of its own, where an interrupt is heeded."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "zeroplan", *SPACE.split()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
-    try:
-        yield started
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        started.communicate()
+Searching = Callable[[], AbstractContextManager[subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def searching(in_own_group: Callable[..., Any]) -> Searching:
+    """Return what starts a search with two workers."""
+    return partial(in_own_group, *SPACE.split())
 
 
 def _workers(group: int) -> list[str]:
@@ -102,8 +91,10 @@ def test_a_process_that_was_killed_is_told() -> None:
 
 @on_linux
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.2, 0.6], ids="after {}".format)
-def test_an_interrupt_from_the_first_worker_on_is_quiet(seconds: float) -> None:
-    with _searching() as started:
+def test_an_interrupt_from_the_first_worker_on_is_quiet(
+    searching: Searching, seconds: float
+) -> None:
+    with searching() as started:
         _wait_until(lambda: bool(_workers(started.pid)))
         time.sleep(seconds)
         os.killpg(started.pid, signal.SIGINT)
@@ -115,8 +106,8 @@ def test_an_interrupt_from_the_first_worker_on_is_quiet(seconds: float) -> None:
 
 @on_linux
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 0.1], ids="after {}".format)
-def test_a_second_interrupt_ends_at_once(seconds: float) -> None:
-    with _searching() as started:
+def test_a_second_interrupt_ends_at_once(searching: Searching, seconds: float) -> None:
+    with searching() as started:
         _wait_until(lambda: len(_workers(started.pid)) == 2)
         for _ in range(2):
             with suppress(ProcessLookupError):  # it may have ended
@@ -129,8 +120,8 @@ def test_a_second_interrupt_ends_at_once(seconds: float) -> None:
 
 
 @on_linux
-def test_no_worker_outlives_a_search_that_was_killed() -> None:
-    with _searching() as started:
+def test_no_worker_outlives_a_search_that_was_killed(searching: Searching) -> None:
+    with searching() as started:
         _wait_until(lambda: len(_workers(started.pid)) == 2)
         time.sleep(0.5)
         started.kill()

@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,34 +26,14 @@ HANGS_SECONDS = 20
 """Enough for the rank that is not stopped to come to a collective."""
 
 
-@contextmanager
-def command(model: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start `zeroplan validate --backend cpu` in a process group of its own."""
-    line = ["validate", "--model", model, "--gpus", "2", "--strategy", "ddp", "--backend", "cpu"]
-    with heeding_interrupts():
-        started = subprocess.Popen(
-            [sys.executable, "-m", "zeroplan", *line, "--sequence-length", "64", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        yield started
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        started.communicate()
+Validation = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 
 
-@contextmanager
-def heeding_interrupts() -> Iterator[None]:
-    """Let what is started be interrupted where the shell of a background job had that ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.fixture
+def validation(in_own_group: Validation, llama: str) -> Validation:
+    """Return what starts `zeroplan validate --backend cpu` on two ranks."""
+    line = ("validate", "--model", llama, "--gpus", "2", "--strategy", "ddp", "--backend", "cpu")
+    return partial(in_own_group, *line, "--sequence-length", "64")
 
 
 def ranks(parent: int) -> list[int]:
@@ -84,9 +65,11 @@ def gone(processes: list[int]) -> bool:
     return True
 
 
-def test_a_rank_that_is_killed_ends_the_job_with_a_clear_line(llama: str, tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_ends_the_job_with_a_clear_line(
+    validation: Validation, tmp_path: Path
+) -> None:
     """What is recorded then is how it ended."""
-    with command(llama, "--record", str(tmp_path / "run.json")) as started:
+    with validation("--record", str(tmp_path / "run.json")) as started:
         found = wait_for_ranks(started)
         os.kill(found[1], signal.SIGKILL)
         out, err = started.communicate(timeout=ENDS_WITHIN_SECONDS)
@@ -99,9 +82,9 @@ def test_a_rank_that_is_killed_ends_the_job_with_a_clear_line(llama: str, tmp_pa
     assert "rank 1 of 2 died" in record.outcome.reason
 
 
-def test_a_rank_that_hangs_ends_the_job_in_time(llama: str) -> None:
+def test_a_rank_that_hangs_ends_the_job_in_time(validation: Validation) -> None:
     """Stopped, it neither computes nor dies: the other one waits in a collective."""
-    with command(llama, "--timeout", str(HANGS_SECONDS)) as started:
+    with validation("--timeout", str(HANGS_SECONDS)) as started:
         found = wait_for_ranks(started)
         os.kill(found[1], signal.SIGSTOP)
         _, err = started.communicate(timeout=HANGS_SECONDS + ENDS_WITHIN_SECONDS)
@@ -111,10 +94,10 @@ def test_a_rank_that_hangs_ends_the_job_in_time(llama: str) -> None:
 
 
 def test_an_interrupted_parent_leaves_neither_rank_nor_file_behind(
-    llama: str, tmp_path: Path
+    validation: Validation, tmp_path: Path
 ) -> None:
     record = tmp_path / "records" / "run.json"
-    with command(llama, "--record", str(record)) as started:
+    with validation("--record", str(record)) as started:
         found = wait_for_ranks(started)
         os.kill(started.pid, signal.SIGINT)
         started.communicate(timeout=ENDS_WITHIN_SECONDS)
@@ -123,15 +106,15 @@ def test_an_interrupted_parent_leaves_neither_rank_nor_file_behind(
     assert not record.parent.exists()
 
 
-def test_a_killed_parent_leaves_no_rank_behind(llama: str) -> None:
-    with command(llama) as started:
+def test_a_killed_parent_leaves_no_rank_behind(validation: Validation) -> None:
+    with validation() as started:
         found = wait_for_ranks(started)
         os.kill(started.pid, signal.SIGKILL)
         assert gone(found)
 
 
-def test_a_job_that_takes_too_long_is_ended(llama: str) -> None:
-    with command(llama, "--timeout", "1") as started:
+def test_a_job_that_takes_too_long_is_ended(validation: Validation) -> None:
+    with validation("--timeout", "1") as started:
         _, err = started.communicate(timeout=ENDS_WITHIN_SECONDS)
         assert started.returncode == 1
         assert "did not finish within 1 s" in err

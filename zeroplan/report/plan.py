@@ -96,7 +96,8 @@ def _nearest(found: Search) -> Iterator[str]:
             for size in (nearest.device_bytes, nearest.usable_bytes, nearest.missing_bytes)
         )
         yield (
-            f"Nearest comes {_named(nearest, nearest.strategy)}: {needed} needed, {there} usable, {missing} missing."
+            f"Nearest comes {_named(nearest, nearest.strategy)}: {needed} needed, {there} usable, "
+            f"{missing} missing."
         )
         if nearest.hypothetical is not None:
             yield nearest.hypothetical

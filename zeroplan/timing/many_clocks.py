@@ -23,7 +23,7 @@ from zeroplan.timing.walk import HOST, SENDING
 __all__ = ["ManyClocks"]
 
 FEW: Final = 2
-"""Plans are taken out of their arrays where more than so many times as many are done. [1]"""
+"""Plans are taken out of their arrays where fewer than one in so many go on. [count]"""
 
 WORTHWHILE: Final = 256
 """In so many plans nothing is worth taking out: an array of one takes as long. [count]"""
